@@ -1,0 +1,53 @@
+# make serve and make test work on a fresh machine: python3 >= 3.11 with venv and pip, and make.
+PYTHON ?= python3
+MODEL ?= smollm2:135m
+ARGS ?=
+VENV := .venv
+BIN := $(VENV)/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help install serve test test-all bench lint fixtures clean
+
+help:  ## this list
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+
+$(VENV)/installed: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "flm needs Python 3.11 or newer; this is $$($(PYTHON) --version). Try make PYTHON=python3.12"; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { echo "python3 -m venv failed; on Debian: apt install python3-venv"; exit 1; }
+	@echo "Installing flm into $(VENV) (a minute or two, once)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	@touch $@
+
+$(VENV)/installed-test: $(VENV)/installed
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]'
+	@touch $@
+
+$(VENV)/installed-all: $(VENV)/installed-test
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test,all,bench]'
+	@touch $@
+
+install: $(VENV)/installed  ## make .venv with flm in it
+
+serve: install  ## serve MODEL (default smollm2:135m) with ARGS, e.g. make serve ARGS='--port 8080'
+	@$(BIN)/flm serve $(MODEL) $(ARGS)
+
+test: $(VENV)/installed-test  ## what CI runs; no network beyond the package index
+	@$(BIN)/python -m pytest -m 'not slow' $(ARGS)
+
+test-all: $(VENV)/installed-all  ## the slow and heavy tests too: fuzzing, live clients, peers
+	@$(BIN)/python -m pytest $(ARGS)
+
+bench: $(VENV)/installed-all  ## side by side with llama.cpp; appends rows to bench/results
+	@$(BIN)/python -m bench.chat $(ARGS)
+
+lint: $(VENV)/installed-test  ## ruff and mypy --strict
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+
+fixtures: $(VENV)/installed-all  ## rebuild tests/fixtures from their sources (needs torch and transformers)
+	@$(BIN)/python -m tests.fixtures.make
+
+clean:
+	rm -rf $(VENV)

@@ -1,0 +1,68 @@
+"""What the engine says about a request: admitted, then tokens, then one ending."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class FinishReason(Enum):
+    STOP = "stop"  # end-of-turn token, or a stop string
+    LENGTH = "length"  # max_tokens, or the context length
+    CANCELLED = "cancelled"
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Counts in tokens, times in seconds. `cached_tokens` were restored, not read."""
+
+    prompt_tokens: int
+    cached_tokens: int
+    completion_tokens: int
+    queue_s: float = 0.0  # submit to admission
+    prefill_s: float = 0.0  # admission to first token
+    decode_s: float = 0.0  # first token to last
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    token: int
+    logprob: float
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """A lane was taken; `cached_tokens` of the prompt need no reading."""
+
+    request_id: str
+    cached_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """One new token. `text` is what may be shown now: complete characters, no part of a stop."""
+
+    request_id: str
+    token: int
+    text: str
+    logprob: TokenLogprob | None = None
+    top_logprobs: tuple[TokenLogprob, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The last word on a request that ran. `text` is what was held back and is now due."""
+
+    request_id: str
+    reason: FinishReason
+    usage: Usage
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The last word on a request that could not go on; the others run."""
+
+    request_id: str
+    error: Exception
+
+
+Event = Admitted | Generated | Finished | Failed

@@ -1,0 +1,46 @@
+"""A prompt is token ids, the boundaries where another prompt may part from it, and its parts.
+
+Offsets count the tokens that come before; ranges are half open, [start, end).
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class BoundaryKind(Enum):
+    """Why a place is worth a snapshot (docs/design.md, section 4)."""
+
+    HEAD = "head"  # end of system prompt and tools: shared between conversations
+    TURN = "turn"  # the last point every future user message will share
+    OPENER = "opener"  # the last point the next step of this tool loop will share
+    FORK = "fork"  # where prompts were seen to part
+    END = "end"  # the whole prompt, kept with the logits of its last token
+
+
+@dataclass(frozen=True, slots=True)
+class Boundary:
+    offset: int
+    kind: BoundaryKind
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Which message, tool or field the tokens [start, end) were rendered from."""
+
+    start: int
+    end: int
+    place: str  # "messages[2].content", "tools[0]", "template"
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """Token ids with strictly rising boundaries in (0, len(tokens)]."""
+
+    tokens: tuple[int, ...]
+    boundaries: tuple[Boundary, ...] = ()
+    parts: tuple[Part, ...] = ()
+
+    def __post_init__(self) -> None:
+        offsets = [boundary.offset for boundary in self.boundaries]
+        assert offsets == sorted(set(offsets)), f"boundaries out of order: {offsets}"
+        assert all(0 < offset <= len(self.tokens) for offset in offsets), offsets

@@ -1,0 +1,35 @@
+"""What a client asked, validated, never changed."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from flm.core.prompt import Prompt
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """How the next token is chosen. The defaults change nothing; temperature 0 is greedy."""
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int | None = None
+    min_p: float = 0.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    penalty_window: int | None = None  # tokens looked back at; None: all of them
+    seed: int | None = None  # None: a fresh random stream
+    logit_bias: Mapping[int, float] = field(default_factory=dict)  # token id -> added logit
+    logprobs: int | None = None  # None: none; 0 to 20 alternatives reported with each token
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """`max_tokens` is already clamped to what the context length leaves."""
+
+    id: str
+    prompt: Prompt
+    sampling: SamplingParams
+    max_tokens: int
+    stop: tuple[str, ...] = ()
+    ignore_eos: bool = False

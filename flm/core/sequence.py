@@ -1,0 +1,43 @@
+"""A request's tokens so far. The one noun that changes, and only the engine changes it.
+
+Invariants:
+  * `computed` tokens have memory in the lane; `computed <= len(tokens)`.
+  * While decoding, exactly the newest token is not computed.
+"""
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from flm.core.request import Request
+
+
+class Phase(Enum):
+    WAITING = "waiting"
+    PREFILL = "prefill"
+    DECODE = "decode"
+    FINISHED = "finished"
+
+
+@dataclass(eq=False, slots=True)
+class Sequence:
+    request: Request
+    submitted_at: float
+    phase: Phase = Phase.WAITING
+    lane: int | None = None
+    tokens: list[int] = field(default_factory=list)
+    computed: int = 0
+    cached_tokens: int = 0
+    admitted_at: float | None = None
+    first_token_at: float | None = None
+    last_token_at: float | None = None
+
+    def __post_init__(self) -> None:
+        self.tokens.extend(self.request.prompt.tokens)
+
+    @property
+    def prompt_length(self) -> int:
+        return len(self.request.prompt.tokens)
+
+    @property
+    def generated(self) -> int:
+        return len(self.tokens) - self.prompt_length

@@ -1,0 +1,133 @@
+"""What can go wrong outside our code. A bug of ours is an AssertionError instead.
+
+* FlmError
+  - BadRequest                400  a field is missing, of the wrong type or out of range
+    · PromptTooLong           400  context_length_exceeded
+    · UnsupportedFeature      400  asked for something with an effect that we cannot give
+  - Unauthorized              401
+  - HostNotAllowed            403
+  - ModelNotFound             404
+  - BodyTooLarge              413
+  - QueueFull                 429  with Retry-After
+  - ModelLoading              503  with Retry-After
+  - BadSettings                -   a flag, flm.toml key or FLM_ variable
+  - BadModelFile               -   truncated, foreign or hostile weights, template or tokenizer
+    · UnsupportedModel         -   a good file of an architecture or quantisation we lack
+  - DownloadFailed             -   network, hash or interrupted pull
+  - NoRoom                     -   disk or memory
+  - DeviceUnavailable          -   the device cannot be opened or failed its self-test
+  - DeviceFailed              500  a pass failed; the request ends, the server does not
+    · PassCancelled            -   a pass was ended on purpose (never reaches a client)
+  - ServerAddressInUse         -
+"""
+
+
+class FlmError(Exception):
+    """Shown to the user as two lines: what happened, and what to do about it."""
+
+    status = 500
+    type = "server_error"
+    code: str | None = None
+
+    def __init__(self, message: str, *, fix: str, param: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.fix = fix
+        self.param = param
+
+
+class BadRequest(FlmError):
+    status = 400
+    type = "invalid_request_error"
+
+
+class PromptTooLong(BadRequest):
+    code = "context_length_exceeded"
+
+    def __init__(self, *, prompt_tokens: int, context_length: int) -> None:
+        # Clients parse this wording (vLLM's); both numbers are wanted.
+        super().__init__(
+            f"This model's maximum context length is {context_length} tokens. "
+            f"However, your prompt contains {prompt_tokens} input tokens.",
+            fix="start a new chat, or start the server with a larger --ctx-len",
+            param="messages",
+        )
+        self.prompt_tokens = prompt_tokens
+        self.context_length = context_length
+
+
+class UnsupportedFeature(BadRequest):
+    code = "unsupported_parameter"
+
+
+class Unauthorized(FlmError):
+    status = 401
+    type = "invalid_request_error"
+    code = "invalid_api_key"
+
+
+class HostNotAllowed(FlmError):
+    status = 403
+    type = "invalid_request_error"
+    code = "host_not_allowed"
+
+
+class ModelNotFound(FlmError):
+    status = 404
+    type = "invalid_request_error"
+    code = "model_not_found"
+
+
+class BodyTooLarge(FlmError):
+    status = 413
+    type = "invalid_request_error"
+    code = "body_too_large"
+
+
+class QueueFull(FlmError):
+    status = 429
+    type = "rate_limit_error"
+    code = "queue_full"
+    retry_after_s = 2
+
+
+class ModelLoading(FlmError):
+    status = 503
+    code = "model_loading"
+    retry_after_s = 5
+
+
+class BadSettings(FlmError):
+    pass
+
+
+class BadModelFile(FlmError):
+    pass
+
+
+class UnsupportedModel(BadModelFile):
+    pass
+
+
+class DownloadFailed(FlmError):
+    pass
+
+
+class NoRoom(FlmError):
+    pass
+
+
+class DeviceUnavailable(FlmError):
+    pass
+
+
+class DeviceFailed(FlmError):
+    code = "device_failed"
+
+
+class PassCancelled(DeviceFailed):
+    pass
+
+
+class ServerAddressInUse(FlmError):
+    pass

@@ -1,0 +1,44 @@
+"""A snapshot is an immutable host copy of memory, cut so that a path of them restores it.
+
+Rows are one token's keys and values in every attention layer: a snapshot holds those of
+[start, end), as [heads, end - start, width]. State is what cannot be cut by token: it sums up
+all before `end`, and a snapshot holds it whole, or not at all (None: passed through only).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from flm.devices.device import Array
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    start: int
+    end: int
+    rows: Mapping[str, Array]  # name -> [heads, end - start, width]
+    state: Mapping[str, Array] | None  # {}: the model has none, so any row can be restored to
+
+    def __post_init__(self) -> None:
+        assert self.start < self.end, f"empty snapshot at {self.start}"
+        for name, array in self.rows.items():
+            assert array.shape[1] == self.end - self.start, f"{name}: {array.shape[1]} rows"
+
+    @property
+    def bytes(self) -> int:
+        return sum(array.nbytes for array in [*self.rows.values(), *(self.state or {}).values()])
+
+    @property
+    def cuttable(self) -> bool:
+        """Whether a part of it can be restored to: there is no state to miss."""
+        return self.state is not None and not self.state
+
+    def cut(self, offset: int) -> tuple["Snapshot", "Snapshot"]:
+        assert self.start < offset < self.end, f"{offset} outside ({self.start}, {self.end})"
+        count = offset - self.start
+        # Copies: a view would hold the whole array in memory after its other half is evicted.
+        before = {name: array[:, :count].copy() for name, array in self.rows.items()}
+        after = {name: array[:, count:].copy() for name, array in self.rows.items()}
+        return (
+            Snapshot(self.start, offset, before, {} if self.cuttable else None),
+            Snapshot(offset, self.end, after, self.state),
+        )

@@ -1,0 +1,137 @@
+"""The rules of docs/design.md a machine can check. Each failure says what to do."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+# Lowest first. A package may import those before it, never those after it or
+# beside it: packages that share a line do not know of each other.
+LAYERS = [
+    {"errors"},
+    {"console", "settings"},
+    {"core"},
+    {"devices", "text"},
+    {"graph", "memory"},
+    {"models", "prefix"},
+    {"runner", "hub"},
+    {"engine"},
+    {"server", "llm"},
+    {"cli"},
+]
+LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
+HEAVY = {"onnxruntime", "onnx", "pyxrt", "aie", "tokenizers", "jinja2", "uvicorn", "fastapi"}
+HEAVY_ALLOWED = {"server": {"fastapi"}}  # the package that is that library's face
+BANNED_NAMES = ("Manager", "Helper", "Util", "Utils", "Common", "Base", "Handler", "Impl", "Misc")
+BANNED_FILES = {"utils", "util", "helpers", "common", "misc", "base", "managers"}
+FILE_LINES_MAX, FUNCTION_LINES_MAX, COMMENT_LINES_MAX, LINE_COLUMNS_MAX = 400, 60, 8, 100
+
+
+def sources() -> Iterator[tuple[Path, str, ast.Module]]:
+    """(path, package, syntax tree) of every module; models/ is installed as flm.models."""
+    for path in sorted([*(ROOT / "flm").rglob("*.py"), *(ROOT / "models").rglob("*.py")]):
+        relative = path.relative_to(ROOT)
+        if relative.parts[0] == "models":
+            package = "models"
+        elif relative.parts[1] == "models":
+            continue  # the symlink, should rglob follow it
+        else:
+            package = relative.parts[1].removesuffix(".py")
+        yield relative, package, ast.parse(path.read_text())
+
+
+def imports(tree: ast.Module) -> Iterator[tuple[str, int, bool]]:
+    """(dotted name, line, at module level) of every import."""
+    top = {id(node) for node in tree.body}
+    for node in ast.walk(tree):
+        names = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, "relative import: write the full path, it is what grep finds"
+            names = [node.module or ""]
+        for name in names:
+            yield name, node.lineno, id(node) in top
+
+
+def test_imports_point_down() -> None:
+    wrong = []
+    for path, here, tree in sources():
+        for name, line, _ in imports(tree):
+            parts = name.split(".")
+            if parts[0] != "flm" or len(parts) < 2 or parts[1] == here:
+                continue
+            if here in ("__init__", "__main__"):
+                continue
+            for package in (here, parts[1]):
+                assert package in LEVEL, f"{path}: give {package} a place in LAYERS"
+            if LEVEL[parts[1]] >= LEVEL[here]:
+                wrong.append(f"{path}:{line}: {here} may not import {parts[1]}; move the noun down")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_heavy_imports_are_lazy() -> None:
+    wrong = [
+        f"{path}:{line}: import {name} inside the function that needs it"
+        for path, package, tree in sources()
+        for name, line, top in imports(tree)
+        if top and name.split(".")[0] in HEAVY - HEAVY_ALLOWED.get(package, set())
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_names_say_what_they_are() -> None:
+    wrong = []
+    for path, _, tree in sources():
+        if path.stem in BANNED_FILES:
+            wrong.append(f"{path}: name the file for what is in it")
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef) and node.name.endswith(BANNED_NAMES):
+                wrong.append(f"{path}:{node.lineno}: {node.name}: find the noun")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_things_fit_on_a_screen() -> None:
+    wrong = []
+    for path, _, tree in sources():
+        lines = (ROOT / path).read_text().splitlines()
+        if len(lines) > FILE_LINES_MAX:
+            wrong.append(f"{path}: {len(lines)} lines; split by idea, limit {FILE_LINES_MAX}")
+        run = 0
+        for number, line in enumerate(lines, 1):
+            if len(line) > LINE_COLUMNS_MAX:
+                wrong.append(f"{path}:{number}: over {LINE_COLUMNS_MAX} columns")
+            run = run + 1 if line.lstrip().startswith("#") else 0
+            if run == COMMENT_LINES_MAX + 1:
+                wrong.append(f"{path}:{number}: long comment; explain once, at the top or in docs")
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                length = (node.end_lineno or node.lineno) - node.lineno + 1
+                if length > FUNCTION_LINES_MAX:
+                    wrong.append(f"{path}:{node.lineno}: {node.name} is {length} lines")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_only_console_prints() -> None:
+    wrong = [
+        f"{path}:{node.lineno}: print through flm.console, where the look is decided"
+        for path, package, tree in sources()
+        if package != "console"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "print"
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_nothing_is_left_unfinished() -> None:
+    words = ("TO" + "DO", "FIX" + "ME", "X" + "XX")
+    wrong = [
+        f"{path}:{number}: {line.strip()}"
+        for path, _, _ in sources()
+        for number, line in enumerate((ROOT / path).read_text().splitlines(), 1)
+        if any(word in line for word in words)
+    ]
+    assert not wrong, "\n".join(wrong)
