@@ -1,0 +1,154 @@
+"""What people read: FastFlowLM's `[FLM]  message` lines, the request line, progress bars.
+
+Nothing else prints. A line goes out whole, from any thread; a reader that went away is no error.
+Colour and moving bars only where there is a terminal to show them.
+"""
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TextIO
+
+LEVELS = ("debug", "info", "warning", "error")
+GREEN, YELLOW, RED = "32", "33", "31"
+REPORT_INTERVAL_S = 2.0  # between two progress lines where bars cannot move
+
+_lock = threading.Lock()
+_level = LEVELS.index("info")
+_bars = True
+
+
+def configure(*, level: str = "info", bars: bool = True) -> None:
+    """What is printed from now on; `bars` False keeps progress still even on a terminal."""
+    global _level, _bars
+    _level, _bars = LEVELS.index(level), bars
+
+
+def say(message: str, *, header: str = "FLM", colour: str | None = None) -> None:
+    if _level <= LEVELS.index("info"):
+        write(f"[{header}]  {message}\n", colour=colour)
+
+
+def debug(message: str) -> None:
+    if _level <= LEVELS.index("debug"):
+        write(f"[DEBUG]  {message}\n")
+
+
+def warn(message: str) -> None:
+    if _level <= LEVELS.index("warning"):
+        write(f"[WARNING]  {message}\n", to=sys.stderr, colour=YELLOW)
+
+
+def fail(message: str, *, fix: str = "") -> None:
+    """What happened and, below it, what to do about it."""
+    advice = f"\n         {fix}" if fix else ""
+    write(f"[ERROR]  {message}{advice}\n", to=sys.stderr, colour=RED)
+
+
+def request(
+    *,
+    method: str,
+    path: str,
+    status: int,
+    model: str = "",
+    prompt_tokens: int = 0,
+    cached_tokens: int = 0,
+    completion_tokens: int = 0,
+    first_s: float = 0.0,
+    read_s: float = 0.0,
+    write_s: float = 0.0,
+    ending: str = "",
+) -> None:
+    """The one line of a request, its columns fixed. Times in seconds: arrival to first token,
+    reading the prompt, writing the reply."""
+    read = (prompt_tokens - cached_tokens) / read_s if read_s > 0 else 0.0
+    written = (completion_tokens - 1) / write_s if write_s > 0 else 0.0
+    say(
+        f"{time.strftime('%H:%M:%S')}  {status}  in {prompt_tokens:>7,}  kept {cached_tokens:>7,}"
+        f"  out {completion_tokens:>6,}  first {first_s:>7.3f} s  read {read:>8,.1f} tok/s"
+        f"  write {written:>6,.1f} tok/s  {ending:<9}  {method} {path}  {model}".rstrip(),
+        colour=None if status < 400 else YELLOW,
+    )
+
+
+def write(text: str, *, to: TextIO | None = None, colour: str | None = None) -> None:
+    """Text as it is, in colour on a terminal."""
+    to = to or sys.stdout
+    if colour and _is_terminal(to) and "NO_COLOR" not in os.environ:
+        text = f"\033[{colour}m{text}\033[0m"
+    with _lock:
+        try:
+            to.write(text)
+            to.flush()
+        except BrokenPipeError:
+            # Nobody reads any more; the work goes on, and the flush at exit stays quiet.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), to.fileno())
+
+
+@contextmanager
+def progress(what: str) -> Iterator[Callable[[float], None]]:
+    """Takes a fraction from 0 to 1 and shows it: a bar, or off a terminal a line now and then."""
+    if _level > LEVELS.index("info"):
+        yield lambda fraction: None
+    elif _bars and _is_terminal(sys.stdout):
+        with _moving(bytes_=False) as advance:
+            yield lambda fraction: advance(what, fraction, 1.0)
+    else:
+        report = _Report()
+        yield lambda fraction: report(fraction, 1.0, f"{what}: {fraction:.0%}")
+
+
+@contextmanager
+def downloads() -> Iterator[Callable[[str, int, int], None]]:
+    """Takes (file, bytes so far, bytes in all) and shows it, off a terminal as FastFlowLM does."""
+    if _level > LEVELS.index("info"):
+        yield lambda file, done, total: None
+    elif _bars and _is_terminal(sys.stdout):
+        with _moving(bytes_=True) as advance:
+            yield advance
+    else:
+        report = _Report()
+
+        def show(file: str, done: int, total: int) -> None:
+            sizes = f"{done / 2**20:.1f}MB / {total / 2**20:.1f}MB"
+            report(done, total, f"Downloading: {done / max(total, 1):.1%} ({sizes})")
+
+        yield show
+
+
+class _Report:
+    """Progress as lines: at most one every few seconds, and one at the end."""
+
+    def __init__(self) -> None:
+        self._due = time.monotonic() + REPORT_INTERVAL_S
+
+    def __call__(self, done: float, total: float, line: str) -> None:
+        if done == total or time.monotonic() >= self._due:
+            self._due = time.monotonic() + REPORT_INTERVAL_S
+            say(line)
+
+
+@contextmanager
+def _moving(*, bytes_: bool) -> Iterator[Callable[[str, float, float], None]]:
+    from rich import progress as rich
+
+    columns = [rich.TextColumn("{task.description}", markup=False), rich.BarColumn()]
+    columns += [rich.TextColumn("{task.percentage:>3.0f} %"), rich.TimeRemainingColumn()]
+    columns += [rich.DownloadColumn(), rich.TransferSpeedColumn()] if bytes_ else []
+    with rich.Progress(*columns, transient=True) as bars:
+        task = bars.add_task("", total=None)
+
+        def advance(what: str, done: float, total: float) -> None:
+            bars.update(task, completed=done, total=total, description=what)
+
+        yield advance
+
+
+def _is_terminal(stream: TextIO) -> bool:
+    try:
+        return stream.isatty()
+    except ValueError:  # closed
+        return False
