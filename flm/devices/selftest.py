@@ -1,0 +1,153 @@
+"""Whether this onnxruntime computes what we rely on: each contributed operator, once, on numbers
+worked out in numpy. These operators are no stable contract, so every start asks.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from flm.devices.device import Array
+from flm.errors import DeviceUnavailable
+
+MICROSOFT = "com.microsoft"
+
+
+def self_test() -> None:
+    """Raises DeviceUnavailable naming the operator. Takes a few milliseconds."""
+    random = np.random.default_rng(0)
+    for check in (_matmul_nbits, _gather_quantized, _norms, _quick_gelu, _attention):
+        for name, got, wanted, tolerance in check(random):
+            if got.shape != wanted.shape or not np.allclose(got, wanted, atol=tolerance):
+                raise DeviceUnavailable(
+                    f"onnxruntime's {name} gives wrong numbers on this machine",
+                    fix="pip install 'onnxruntime>=1.31.1,<2'; if it stays so, report it with "
+                    "the output of flm validate",
+                )
+
+
+Case = tuple[str, Array, Array, float]
+
+
+def _run(
+    type: str,
+    inputs: dict[str, Array],
+    outputs: int = 1,
+    *,
+    names: list[str] | None = None,
+    **attributes: Any,
+) -> list[Array]:
+    """One node in a graph of its own; `names` orders its inputs where some are left out."""
+    import onnxruntime
+    from onnx import helper
+
+    results = [f"output{i}" for i in range(outputs)]
+    node = helper.make_node(type, names or list(inputs), results, **attributes)
+    infos = [
+        helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
+        for n, a in inputs.items()
+    ]
+    unknown = [helper.make_empty_tensor_value_info(n) for n in results]
+    graph = helper.make_graph([node], type, infos, unknown)
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid(MICROSOFT, 1)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
+    try:
+        session = onnxruntime.InferenceSession(model.SerializeToString(), options)
+        return list(session.run(None, inputs))
+    except Exception as error:  # onnxruntime's own types are not public
+        raise DeviceUnavailable(
+            f"onnxruntime {onnxruntime.__version__} cannot run {type}: {error}",
+            fix="pip install 'onnxruntime>=1.31.1,<2'",
+        ) from error
+
+
+def _matmul_nbits(random: np.random.Generator) -> list[Case]:
+    cases: list[Case] = []
+    x = random.standard_normal((1, 3, 64), dtype=np.float32)
+    scales = random.random((8, 2), dtype=np.float32)
+    for bits in (4, 8):
+        codes = random.integers(0, 1 << bits, (8, 2, 32), dtype=np.uint8)
+        weights = (codes.astype(np.float32) - (1 << (bits - 1))) * scales[..., None]
+        packed = codes if bits == 8 else codes[..., 0::2] | (codes[..., 1::2] << 4)
+        for level, tolerance in ((0, 1e-3), (4, 0.02 * 2**bits)):
+            inputs = {"x": x, "codes": packed, "scales": scales}
+            sizes: dict[str, Any] = {
+                "K": 64,
+                "N": 8,
+                "bits": bits,
+                "block_size": 32,
+                "accuracy_level": level,
+            }
+            (y,) = _run("MatMulNBits", inputs, domain=MICROSOFT, **sizes)
+            cases.append((f"MatMulNBits ({bits} bits)", y, x @ weights.reshape(8, 64).T, tolerance))
+    return cases
+
+
+def _gather_quantized(random: np.random.Generator) -> list[Case]:
+    codes = random.integers(0, 256, (6, 32), dtype=np.uint8)
+    scales = random.random((6, 1), dtype=np.float32)
+    ids = np.array([[4, 1]])
+    sizes: dict[str, Any] = {"bits": 8, "block_size": 32, "gather_axis": 0, "quantize_axis": 1}
+    inputs = {"codes": codes, "ids": ids, "scales": scales}
+    (y,) = _run("GatherBlockQuantized", inputs, domain=MICROSOFT, **sizes)
+    return [("GatherBlockQuantized", y, ((codes - 128.0) * scales)[ids], 1e-4)]
+
+
+def _norms(random: np.random.Generator) -> list[Case]:
+    x, residual = random.standard_normal((2, 1, 2, 16), dtype=np.float32)
+    weight = random.standard_normal(16, dtype=np.float32)
+
+    def norm(v: Array) -> Array:
+        normed: Array = v / np.sqrt((v * v).mean(-1, keepdims=True) + 1e-5) * weight
+        return normed
+
+    inputs = {"x": x, "residual": residual, "weight": weight}
+    y, *_, total = _run(
+        "SkipSimplifiedLayerNormalization", inputs, 4, domain=MICROSOFT, epsilon=1e-5
+    )
+    name = "SkipSimplifiedLayerNormalization"
+    plain = {"x": x, "weight": weight}
+    (z,) = _run("SimplifiedLayerNormalization", plain, axis=-1, epsilon=1e-5, stash_type=1)
+    return [
+        (name, y, norm(x + residual), 1e-4),
+        (name, total, x + residual, 1e-5),
+        ("SimplifiedLayerNormalization", z, norm(x), 1e-4),
+    ]
+
+
+def _quick_gelu(random: np.random.Generator) -> list[Case]:
+    x = random.standard_normal((4, 16), dtype=np.float32)
+    (y,) = _run("QuickGelu", {"x": x}, domain=MICROSOFT, alpha=1.0)
+    return [("QuickGelu", y, x / (1 + np.exp(-x)), 1e-5)]
+
+
+def _attention(random: np.random.Generator) -> list[Case]:
+    """Two heads over one kv head, three rows held, two new ones, no rotation (all angles 0)."""
+    width, held, new, capacity = 16, 3, 2, 8
+    rows = random.standard_normal((2, 1, 1, capacity, width), dtype=np.float32)
+    rows[..., held:, :] = 0
+    qkv = random.standard_normal((1, new, 4 * width), dtype=np.float32)
+    inputs = {
+        "qkv": qkv,
+        "key": rows[0],
+        "value": rows[1],
+        "lengths": np.array([held + new - 1], np.int32),
+        "total": np.array([held + new], np.int32),
+        "cos": np.ones((capacity, width // 2), np.float32),
+        "sin": np.zeros((capacity, width // 2), np.float32),
+    }
+    names = ["qkv", "", "", *list(inputs)[1:]]
+    heads: dict[str, Any] = {"num_heads": 2, "kv_num_heads": 1, "do_rotary": 1}
+    y, *_ = _run("GroupQueryAttention", inputs, 3, names=names, domain=MICROSOFT, **heads)
+    query, key, value = np.split(qkv[0], [2 * width, 3 * width], axis=-1)
+    keys = np.concatenate([rows[0, 0, 0, :held], key])
+    values = np.concatenate([rows[1, 0, 0, :held], value])
+    wanted = np.zeros((new, 2, width), np.float32)
+    for token in range(new):
+        seen = held + token + 1
+        scores = query[token].reshape(2, width) @ keys[:seen].T / np.sqrt(width)
+        shares = np.exp(scores - scores.max(-1, keepdims=True))
+        wanted[token] = shares / shares.sum(-1, keepdims=True) @ values[:seen]
+    return [("GroupQueryAttention", y[0], wanted.reshape(new, 2 * width), 1e-4)]

@@ -1,0 +1,179 @@
+"""What model graphs are made of: the frame, embeddings, linear layers, norms, attention, the MLP.
+
+A block stores its weights once and emits calls of the functions in domain `flm`. Shapes: B lanes,
+T tokens of this pass, C rows of capacity.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from flm.core.tensor import MemoryKind
+from flm.devices.device import IDS, LAST, LOGITS, OFFSETS, OUT, Array
+from flm.graph import functions
+from flm.graph.emit import Emitter
+from flm.graph.matrices import store_matrices, store_rows
+from flm.graph.weights.blocks import Matrix
+from flm.memory.layout import MemoryTensor
+
+
+@dataclass(frozen=True, slots=True)
+class Numerics:
+    """How a graph computes. int8 activations are how it is served; float32 is how it is proven."""
+
+    int8_activations: bool = True
+    row_dtype: str = "float32"  # of the KV cache: float32 or float16
+
+    @property
+    def accuracy_level(self) -> int:
+        return 4 if self.int8_activations else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Rotary:
+    """Names of the cosine and sine tables, [positions, width / 2] each."""
+
+    cos: str
+    sin: str
+
+
+@dataclass(frozen=True, slots=True)
+class Heads:
+    count: int
+    kv_count: int
+    width: int
+    scale: float
+
+
+class Blocks:
+    """Emits into one graph; `memory` lists what the model carries from token to token."""
+
+    def __init__(self, emitter: Emitter, numerics: Numerics, *, epsilon: float) -> None:
+        self.e = emitter
+        self.memory: list[MemoryTensor] = []
+        self._numerics = numerics
+        self._epsilon = epsilon
+        self.ids = emitter.input(IDS, "int64", ["B", "T"])
+        self._last = emitter.input(LAST, "int64", [1])
+        offsets = emitter.input(OFFSETS, "int32", ["B"])
+        with emitter.scope("frame"):
+            (tokens,) = emitter.op("Shape", [self.ids], start=1, end=2)
+            (count,) = emitter.op("Cast", [tokens], to=6)
+            (totals,) = emitter.op("Add", [offsets, count])
+            # What GroupQueryAttention asks for: each lane's rows less one, and the longest.
+            (self._lengths,) = emitter.op("Sub", [totals, emitter.constant([1], "int32")])
+            (self._total,) = emitter.op("ReduceMax", [totals], keepdims=1)
+
+    @contextmanager
+    def layer(self, index: int) -> Iterator[None]:
+        with self.e.scope(f"layers.{index}"):
+            yield
+
+    def last(self, x: str) -> str:
+        """[B,T,K] to [B,1,K]: from here on only the wanted row is computed."""
+        return self.e.op("Gather", [x, self._last], axis=1)[0]
+
+    def linear(self, x: str, *matrices: Matrix, output: str | None = None) -> str:
+        """x [B,T,K] by the matrices, stacked by rows: [B,T,N1+N2+...]."""
+        weight = store_matrices(self.e.store, matrices)
+        outputs = [output] if output else 1
+        if weight.format is None:
+            inputs = [x, self.e.weight(weight.codes)]
+            return self.e.call(functions.linear(), inputs, outputs)[0]
+        assert weight.scales
+        inputs = [x, self.e.weight(weight.codes), self.e.weight(weight.scales)]
+        attributes: dict[str, Any] = {
+            "K": weight.columns,
+            "N": weight.rows,
+            "bits": weight.format.bits,
+            "block_size": weight.format.block,
+            "accuracy_level": self._numerics.accuracy_level,
+        }
+        if weight.minimum is None:
+            return self.e.call(functions.qlinear(), inputs, outputs, **attributes)[0]
+        inputs.append(self.e.weight(weight.minimum))
+        attributes["by_block"] = [0, 0, -1, weight.format.block]
+        return self.e.call(functions.qlinear_min(), inputs, outputs, **attributes)[0]
+
+    def linears(self, x: str, *matrices: Matrix) -> tuple[str, ...]:
+        """One output a matrix; in one multiplication where their formats agree."""
+        if len({matrix.format for matrix in matrices}) > 1:
+            return tuple(self.linear(x, matrix) for matrix in matrices)
+        sizes = self.e.constant([matrix.shape[0] for matrix in matrices])
+        together = self.linear(x, *matrices)
+        return self.e.op("Split", [together, sizes], len(matrices), axis=-1)
+
+    def embedding(self, matrix: Matrix) -> str:
+        """ids [B,T] to [B,T,K]; a head tied to it shares its bytes."""
+        weight = store_rows(self.e.store, matrix)
+        inputs = [self.ids, self.e.weight(weight.codes)]
+        if weight.format is None:
+            return self.e.call(functions.embedding(), inputs)[0]
+        assert weight.scales
+        inputs.append(self.e.weight(weight.scales))
+        attributes: dict[str, Any] = {
+            "bits": weight.format.bits,
+            "block_size": weight.format.block,
+        }
+        if weight.minimum is None:
+            return self.e.call(functions.qembedding(), inputs, **attributes)[0]
+        inputs.append(self.e.weight(weight.minimum))
+        attributes["by_block"] = [0, 0, -1, weight.format.block]
+        attributes["flat"] = [0, 0, weight.columns]
+        return self.e.call(functions.qembedding_min(), inputs, **attributes)[0]
+
+    def head(self, x: str, matrix: Matrix) -> None:
+        """The logits: [B,1,vocabulary]."""
+        self.linear(x, matrix, output=LOGITS)
+        self.e.output(LOGITS, "float32", ["B", 1, matrix.shape[0]])
+
+    def rms_norm(self, x: str, name: str, weight: Array) -> str:
+        stored = self.e.weight(self.e.store.put(name, weight))
+        return self.e.call(functions.rms_norm(), [x, stored], epsilon=self._epsilon)[0]
+
+    def add_rms_norm(self, x: str, residual: str, name: str, weight: Array) -> tuple[str, str]:
+        """(norm of the sum, the sum)."""
+        stored = self.e.weight(self.e.store.put(name, weight))
+        inputs = [x, residual, stored]
+        y, total = self.e.call(functions.add_rms_norm(), inputs, 2, epsilon=self._epsilon)
+        return y, total
+
+    def rotary(self, frequencies: Array, positions: int) -> Rotary:
+        """Tables for `positions` positions of `frequencies` [width / 2], in radians a position."""
+        angles = np.outer(np.arange(positions), frequencies.astype(np.float64))
+        dtype = self._numerics.row_dtype
+        names = [
+            self.e.weight(self.e.store.put(f"rotary.{name}.{dtype}", table.astype(dtype)))
+            for name, table in (("cos", np.cos(angles)), ("sin", np.sin(angles)))
+        ]
+        return Rotary(*names)
+
+    def rows(self, name: str, heads: Heads) -> str:
+        """A rows tensor of memory: read here, and written over itself by attention."""
+        shape = (heads.kv_count, heads.width)
+        self.memory.append(MemoryTensor(name, MemoryKind.ROWS, shape, self._numerics.row_dtype))
+        on_device: list[str | int] = ["B", heads.kv_count, "C", heads.width]
+        self.e.output(name + OUT, self._numerics.row_dtype, on_device)
+        return self.e.input(name, self._numerics.row_dtype, on_device)
+
+    def attention(self, x: str, index: int, parts: tuple[Matrix, ...], h: Heads, r: Rotary) -> str:
+        """Query, key and value of x [B,T,K], attended over all rows: [B,T,heads*width]."""
+        packed = len({matrix.format for matrix in parts}) == 1
+        qkv = [self.linear(x, *parts)] if packed else [self.linear(x, part) for part in parts]
+        key, value = (self.rows(f"layers.{index}.{name}", h) for name in ("key", "value"))
+        y, *_ = self.e.call(
+            functions.attention(packed=packed),
+            [*qkv, key, value, self._lengths, self._total, r.cos, r.sin],
+            [self.e.path("attended"), key + OUT, value + OUT],
+            num_heads=h.count,
+            kv_num_heads=h.kv_count,
+            scale=h.scale,
+            row_type={"float32": 1, "float16": 10}[self._numerics.row_dtype],
+        )
+        return y
+
+    def swiglu(self, gate: str, up: str) -> str:
+        return self.e.call(functions.swiglu(), [gate, up])[0]

@@ -1,0 +1,234 @@
+"""The functions of domain `flm`: each is a kernel boundary.
+
+The body here, of stock onnxruntime operators, is what a CPU runs (onnxruntime inlines it at no
+cost); a kernel of the same name in npu_kernels/ is what an NPU runs. Shapes: B lanes, T tokens.
+"""
+
+from collections.abc import Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from flm.graph.emit import MICROSOFT, OPSET, OURS
+
+if TYPE_CHECKING:
+    import onnx
+
+
+def _node(
+    type: str, inputs: Sequence[str], outputs: Sequence[str], domain: str = "", **attributes: Any
+) -> "onnx.NodeProto":
+    """A node of a body; an attribute given as `ref(kind, name)` takes the caller's."""
+    import onnx
+    from onnx import helper
+
+    fixed = {k: v for k, v in attributes.items() if not isinstance(v, onnx.AttributeProto)}
+    node = helper.make_node(type, inputs, outputs, domain=domain, **fixed)
+    for name, value in attributes.items():
+        if isinstance(value, onnx.AttributeProto):
+            value.name = name
+            node.attribute.append(value)
+    return node
+
+
+def _ref(kind: str, name: str) -> "onnx.AttributeProto":
+    import onnx
+
+    kinds = {
+        "int": onnx.AttributeProto.INT,
+        "ints": onnx.AttributeProto.INTS,
+        "float": onnx.AttributeProto.FLOAT,
+    }
+    return onnx.AttributeProto(ref_attr_name=name, type=kinds[kind])
+
+
+def _function(
+    name: str,
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    attributes: Sequence[str],
+    nodes: Sequence["onnx.NodeProto"],
+) -> "onnx.FunctionProto":
+    from onnx import helper
+
+    opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid(MICROSOFT, 1)]
+    return helper.make_function(OURS, name, inputs, outputs, nodes, opsets, attributes)
+
+
+def _product(outputs: Sequence[str]) -> "onnx.NodeProto":
+    return _node(
+        "MatMulNBits",
+        ["x", "codes", "scales"],
+        outputs,
+        MICROSOFT,
+        K=_ref("int", "K"),
+        N=_ref("int", "N"),
+        bits=_ref("int", "bits"),
+        block_size=_ref("int", "block_size"),
+        accuracy_level=_ref("int", "accuracy_level"),
+    )
+
+
+_PRODUCT = ["K", "N", "bits", "block_size", "accuracy_level"]
+
+
+@cache
+def qlinear() -> "onnx.FunctionProto":
+    """x [B,T,K] by blocked codes [N, K/block, block*bits/8] and scales [N, K/block]: [B,T,N]."""
+    return _function("QLinear", ["x", "codes", "scales"], ["y"], _PRODUCT, [_product(["y"])])
+
+
+@cache
+def qlinear_min() -> "onnx.FunctionProto":
+    """QLinear, and each block's minimum times the sum of its inputs. minimum: [K/block, N]."""
+    return _function(
+        "QLinearMin",
+        ["x", "codes", "scales", "minimum"],
+        ["y"],
+        [*_PRODUCT, "by_block"],
+        [
+            _product(["product"]),
+            _node("Constant", [], ["by_block"], value_ints=_ref("ints", "by_block")),
+            _node("Reshape", ["x", "by_block"], ["blocks"]),
+            _node("Constant", [], ["last_axis"], value_ints=[-1]),
+            _node("ReduceSum", ["blocks", "last_axis"], ["sums"], keepdims=0),
+            _node("MatMul", ["sums", "minimum"], ["offset"]),
+            _node("Add", ["product", "offset"], ["y"]),
+        ],
+    )
+
+
+@cache
+def linear() -> "onnx.FunctionProto":
+    """x [B,T,K] by float weights [K,N]: [B,T,N]."""
+    return _function(
+        "Linear", ["x", "weight"], ["y"], [], [_node("MatMul", ["x", "weight"], ["y"])]
+    )
+
+
+@cache
+def qembedding() -> "onnx.FunctionProto":
+    """Rows of a blocked matrix by id: codes [V, K*bits/8], scales [V, K/block]: [B,T,K]."""
+    return _function(
+        "QEmbedding", ["ids", "codes", "scales"], ["y"], ["bits", "block_size"], [_gather(["y"])]
+    )
+
+
+@cache
+def qembedding_min() -> "onnx.FunctionProto":
+    """QEmbedding with a minimum [V, K/block] for each block."""
+    return _function(
+        "QEmbeddingMin",
+        ["ids", "codes", "scales", "minimum"],
+        ["y"],
+        ["bits", "block_size", "by_block", "flat"],
+        [
+            _gather(["centred"]),
+            _node("Constant", [], ["by_block"], value_ints=_ref("ints", "by_block")),
+            _node("Reshape", ["centred", "by_block"], ["blocks"]),
+            _node("Gather", ["minimum", "ids"], ["offset"]),
+            _node("Constant", [], ["last_axis"], value_ints=[-1]),
+            _node("Unsqueeze", ["offset", "last_axis"], ["offsets"]),
+            _node("Add", ["blocks", "offsets"], ["moved"]),
+            _node("Constant", [], ["flat"], value_ints=_ref("ints", "flat")),
+            _node("Reshape", ["moved", "flat"], ["y"]),
+        ],
+    )
+
+
+def _gather(outputs: Sequence[str]) -> "onnx.NodeProto":
+    return _node(
+        "GatherBlockQuantized",
+        ["codes", "ids", "scales"],
+        outputs,
+        MICROSOFT,
+        bits=_ref("int", "bits"),
+        block_size=_ref("int", "block_size"),
+        gather_axis=0,
+        quantize_axis=1,
+    )
+
+
+@cache
+def embedding() -> "onnx.FunctionProto":
+    """Rows of a float matrix [V,K] by id: [B,T,K]."""
+    gather = _node("Gather", ["weight", "ids"], ["y"])
+    return _function("Embedding", ["ids", "weight"], ["y"], [], [gather])
+
+
+@cache
+def rms_norm() -> "onnx.FunctionProto":
+    """x / rms(x) * weight over the last axis."""
+    norm = _node(
+        "SimplifiedLayerNormalization",
+        ["x", "weight"],
+        ["y"],
+        axis=-1,
+        stash_type=1,
+        epsilon=_ref("float", "epsilon"),
+    )
+    return _function("RMSNorm", ["x", "weight"], ["y"], ["epsilon"], [norm])
+
+
+@cache
+def add_rms_norm() -> "onnx.FunctionProto":
+    """The residual sum and its norm: (y, sum)."""
+    norm = _node(
+        "SkipSimplifiedLayerNormalization",
+        ["x", "residual", "weight"],
+        ["y", "", "", "sum"],
+        MICROSOFT,
+        epsilon=_ref("float", "epsilon"),
+    )
+    return _function("AddRMSNorm", ["x", "residual", "weight"], ["y", "sum"], ["epsilon"], [norm])
+
+
+@cache
+def attention(*, packed: bool) -> "onnx.FunctionProto":
+    """Rotary positions, rows appended in place, grouped-query attention over all rows so far.
+
+    query [B,T,heads*width] (packed: query, key and value in one), key and value
+    [B,T,kv_heads*width], rows [B,kv_heads,capacity,width] of type `row_type`, lengths [B] int32
+    (rows with this pass, less one), total int32 (the longest), cos and sin [positions, width/2].
+    """
+    parts = ["query"] if packed else ["query", "key", "value"]
+    cast, missing = [f"{part}_cast" for part in parts], [""] * (3 - len(parts))
+    rest = ["past_key", "past_value", "lengths", "total", "cos", "sin"]
+    node = _node(
+        "GroupQueryAttention",
+        [*cast, *missing, *rest],
+        ["attended", "key_rows", "value_rows"],
+        MICROSOFT,
+        num_heads=_ref("int", "num_heads"),
+        kv_num_heads=_ref("int", "kv_num_heads"),
+        scale=_ref("float", "scale"),
+        do_rotary=1,
+    )
+    return _function(
+        "PackedAttention" if packed else "Attention",
+        [*parts, *rest],
+        ["y", "key_rows", "value_rows"],
+        ["num_heads", "kv_num_heads", "scale", "row_type"],
+        [
+            *[
+                _node("Cast", [part], [name], to=_ref("int", "row_type"))
+                for part, name in zip(parts, cast, strict=True)
+            ],
+            node,
+            _node("Cast", ["attended"], ["y"], to=1),
+        ],
+    )
+
+
+@cache
+def swiglu() -> "onnx.FunctionProto":
+    """silu(gate) * up."""
+    return _function(
+        "SwiGLU",
+        ["gate", "up"],
+        ["y"],
+        [],
+        [
+            _node("QuickGelu", ["gate"], ["active"], MICROSOFT, alpha=1.0),
+            _node("Mul", ["active", "up"], ["y"]),
+        ],
+    )

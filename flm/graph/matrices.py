@@ -1,0 +1,109 @@
+"""Weight matrices written to the store, in slabs, in the shapes the functions take."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from flm.devices.device import Array
+from flm.graph.emit import Stored, WeightStore
+from flm.graph.weights.blocks import BlockFormat, Matrix
+
+SLAB_BYTES = 32 * 2**20  # of float32 weights converted at a time
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMatrix:
+    """Matrices with the same inputs, stacked by rows. `format` None: floats [columns, rows]."""
+
+    rows: int
+    columns: int
+    format: BlockFormat | None
+    codes: Stored
+    scales: Stored | None = None
+    minimum: Stored | None = None
+
+
+def store_matrices(store: WeightStore, matrices: Sequence[Matrix]) -> StoredMatrix:
+    """Written once: a second call with the same matrices finds the first one's bytes."""
+    name = "+".join(matrix.name for matrix in matrices)
+    format, columns = matrices[0].format, matrices[0].shape[1]
+    assert all((m.format, m.shape[1]) == (format, columns) for m in matrices), name
+    rows = sum(matrix.shape[0] for matrix in matrices)
+    if format is None:
+        dense = store.get(name) or _write_dense(store, name, matrices, (columns, rows))
+        return StoredMatrix(rows, columns, None, dense)
+    if not store.get(name + ".codes"):
+        _write_blocks(store, name, matrices, format, (rows, columns))
+    found = [store.get(name + suffix) for suffix in (".codes", ".scales", ".minimum")]
+    codes, scales, minimum = found
+    assert codes
+    return StoredMatrix(rows, columns, format, codes, scales, minimum)
+
+
+def store_rows(store: WeightStore, matrix: Matrix) -> StoredMatrix:
+    """The same, to be gathered by row: floats [rows, columns], minimums [rows, blocks]."""
+    stored = store_matrices(store, [matrix])
+    if stored.format is None:
+        dense = store.get(matrix.name + ".rows") or _write_rows(store, matrix)
+        return StoredMatrix(stored.rows, stored.columns, None, dense)
+    width = stored.columns * stored.format.bits // 8
+    codes = stored.codes.reshaped(stored.codes.name + ".rows", (stored.rows, width))
+    minimum = stored.minimum and _turned(store, stored.minimum)
+    return StoredMatrix(stored.rows, stored.columns, stored.format, codes, stored.scales, minimum)
+
+
+def _write_dense(
+    store: WeightStore, name: str, matrices: Sequence[Matrix], shape: tuple[int, int]
+) -> Stored:
+    stored, out = store.reserve(name, shape, "float32")
+    at = 0
+    for matrix in matrices:
+        for numbers in _slabs(matrix):
+            out[:, at : at + len(numbers)] = matrix.read_dense(numbers).T
+            at += len(numbers)
+    return stored
+
+
+def _write_rows(store: WeightStore, matrix: Matrix) -> Stored:
+    stored, out = store.reserve(matrix.name + ".rows", matrix.shape, "float32")
+    for numbers in _slabs(matrix):
+        out[numbers] = matrix.read_dense(numbers)
+    return stored
+
+
+def _write_blocks(
+    store: WeightStore,
+    name: str,
+    matrices: Sequence[Matrix],
+    format: BlockFormat,
+    shape: tuple[int, int],
+) -> None:
+    rows, columns = shape
+    count = columns // format.block
+    packed = (rows, count, format.block * format.bits // 8)
+    _, codes = store.reserve(name + ".codes", packed, "uint8")
+    _, scales = store.reserve(name + ".scales", (rows, count), "float32")
+    if format.minimum:
+        _, minimum = store.reserve(name + ".minimum", (count, rows), "float32")
+    at = 0
+    for matrix in matrices:
+        for numbers in _slabs(matrix):
+            blocks, slab = matrix.read_blocks(numbers), slice(at, at + len(numbers))
+            codes[slab], scales[slab] = blocks.packed(), blocks.scales
+            if blocks.minimum is not None:
+                minimum[:, slab] = blocks.minimum.T
+            at += len(numbers)
+
+
+def _turned(store: WeightStore, minimum: Stored) -> Stored:
+    name = minimum.name + ".rows"
+    by_block = np.memmap(store.path, minimum.dtype, "r", minimum.offset, minimum.shape)
+    return store.get(name) or store.put(name, by_block.T)
+
+
+def _slabs(matrix: Matrix) -> list[Array]:
+    """Row numbers, SLAB_BYTES of floats at a time."""
+    rows, columns = matrix.shape
+    height = max(1, SLAB_BYTES // (4 * columns))
+    return [np.arange(start, min(start + height, rows)) for start in range(0, rows, height)]

@@ -1,0 +1,82 @@
+"""Quantised matrices as exact blocks: weight = scale * (code - centre) + minimum.
+
+The common tongue of every weight format: nothing is rounded on the way in, so the graph computes
+with exactly the numbers the file holds. Codes are centred, 8 of 16 or 128 of 256: an activation's
+rounding error is multiplied by (code - centre), so the smaller that is the better, and a format's
+own minimum moves to the middle of its range.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from flm.devices.device import Array
+
+
+@dataclass(frozen=True, slots=True)
+class BlockFormat:
+    """How the codes of one row are blocked. `bits` is 4 or 8."""
+
+    bits: int
+    block: int  # weights that share a scale
+    minimum: bool  # whether each block also adds a minimum
+
+    @property
+    def centre(self) -> int:
+        return 1 << (self.bits - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    format: BlockFormat
+    codes: Array  # [rows, blocks, block] uint8
+    scales: Array  # [rows, blocks] float32
+    minimum: Array | None  # [rows, blocks] float32
+
+    def dense(self) -> Array:
+        """[rows, blocks * block] float32."""
+        weights: Array = self.codes.astype(np.float32) - self.format.centre
+        weights *= self.scales[..., None]
+        if self.minimum is not None:
+            weights += self.minimum[..., None]
+        return weights.reshape(len(weights), -1)
+
+    def packed(self) -> Array:
+        """Codes as onnxruntime wants them: [rows, blocks, block * bits / 8], low nibble first."""
+        if self.format.bits == 8:
+            return self.codes
+        packed: Array = self.codes[..., 0::2] | (self.codes[..., 1::2] << 4)
+        return packed
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """A weight matrix still in its file, read by rows. `format` None: stored as floats."""
+
+    name: str
+    shape: tuple[int, int]  # (rows, columns) = (outputs, inputs)
+    format: BlockFormat | None
+    read_blocks: Callable[[Array], Blocks]  # row numbers -> their blocks
+    read_dense: Callable[[Array], Array]  # row numbers -> [n, columns] float32
+
+    def reordered(self, order: Array) -> "Matrix":
+        """The same matrix with its rows in another order: new row i is old row order[i]."""
+        return Matrix(
+            self.name,
+            (len(order), self.shape[1]),
+            self.format,
+            lambda rows: self.read_blocks(order[rows]),
+            lambda rows: self.read_dense(order[rows]),
+        )
+
+
+def quantize(weights: Array, format: BlockFormat) -> Blocks:
+    """Round floats to symmetric 8-bit blocks (relative RMS error about 0.6 %)."""
+    assert format.bits == 8, format
+    assert not format.minimum, format
+    blocks = weights.reshape(len(weights), -1, format.block)
+    scales = np.abs(blocks).max(-1) / 127
+    safe = np.where(scales == 0, 1, scales)[..., None]
+    codes = (np.rint(blocks / safe) + format.centre).astype(np.uint8)
+    return Blocks(format, codes, scales.astype(np.float32), None)

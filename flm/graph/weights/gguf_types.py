@@ -1,0 +1,157 @@
+"""GGUF's block types, split exactly into codes, scales and minimums.
+
+Layouts as llama.cpp writes them (ggml-common.h). A 5- or 6-bit code is held in 8 bits, moved so
+that the middle of its range is 128; a minimum is moved to the middle of the range with it.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from flm.devices.device import Array
+from flm.graph.weights.blocks import BlockFormat, Blocks
+
+
+@dataclass(frozen=True, slots=True)
+class BlockType:
+    """One quantisation. `split` takes raw [rows, super-blocks, bytes] uint8."""
+
+    name: str
+    weights: int  # in one super-block
+    bytes: int  # of one super-block
+    format: BlockFormat
+    split: Callable[[Array], tuple[Array, Array, Array | None]]
+
+    def blocks(self, raw: Array) -> Blocks:
+        """Raw rows [rows, bytes] to blocks."""
+        rows = len(raw)
+        codes, scales, minimum = self.split(raw.reshape(rows, -1, self.bytes))
+        shape = (rows, -1, self.format.block)
+        return Blocks(
+            self.format,
+            codes.reshape(shape),
+            scales.reshape(rows, -1),
+            None if minimum is None else minimum.reshape(rows, -1),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class FloatType:
+    """Weights stored as floats."""
+
+    name: str
+    bytes: int
+    widen: Callable[[Array], Array]  # raw [rows, bytes] uint8 -> float32
+
+
+def _half(raw: Array) -> Array:
+    return np.ascontiguousarray(raw).view(np.float16)[..., 0].astype(np.float32)
+
+
+def _nibbles(raw: Array) -> Array:
+    """ggml keeps the first half of a block in the low nibbles, the second in the high ones."""
+    return np.concatenate([raw & 15, raw >> 4], axis=-1)
+
+
+def _q4_0(raw: Array) -> tuple[Array, Array, None]:
+    return _nibbles(raw[..., 2:]), _half(raw[..., :2]), None
+
+
+def _q4_1(raw: Array) -> tuple[Array, Array, Array]:
+    scales = _half(raw[..., :2])
+    return _nibbles(raw[..., 4:]), scales, _half(raw[..., 2:4]) + 8 * scales
+
+
+def _fifth_bits(raw: Array) -> Array:
+    bits = np.ascontiguousarray(raw).view(np.uint32)[..., 0]
+    return ((bits[..., None] >> np.arange(32, dtype=np.uint32)) & 1).astype(np.uint8) << 4
+
+
+def _q5_0(raw: Array) -> tuple[Array, Array, None]:
+    codes = _nibbles(raw[..., 6:]) | _fifth_bits(raw[..., 2:6])
+    return codes + 112, _half(raw[..., :2]), None
+
+
+def _q5_1(raw: Array) -> tuple[Array, Array, Array]:
+    codes = _nibbles(raw[..., 8:]) | _fifth_bits(raw[..., 4:8])
+    scales = _half(raw[..., :2])
+    return codes + 112, scales, _half(raw[..., 2:4]) + 16 * scales
+
+
+def _q8_0(raw: Array) -> tuple[Array, Array, None]:
+    return raw[..., 2:] ^ 0x80, _half(raw[..., :2]), None  # signed byte + 128
+
+
+def _k_scales(raw: Array) -> tuple[Array, Array]:
+    """Twelve bytes hold eight 6-bit scales and eight 6-bit minimums."""
+    low, middle, high = raw[..., 0:4], raw[..., 4:8], raw[..., 8:12]
+    scales = np.concatenate([low & 63, (high & 15) | ((low >> 6) << 4)], axis=-1)
+    minimum = np.concatenate([middle & 63, (high >> 4) | ((middle >> 6) << 4)], axis=-1)
+    return scales, minimum
+
+
+def _k(raw: Array, codes: Array, middle: int) -> tuple[Array, Array, Array]:
+    small_scales, small_minimum = _k_scales(raw[..., 4:16])
+    scales = _half(raw[..., :2])[..., None] * small_scales
+    return codes, scales, middle * scales - _half(raw[..., 2:4])[..., None] * small_minimum
+
+
+def _k_nibbles(raw: Array) -> Array:
+    """[..., 128] bytes to [..., 8, 32] codes: 32 low nibbles, then the same bytes' high ones."""
+    quads = raw.reshape(*raw.shape[:-1], 4, 32)
+    return np.stack([quads & 15, quads >> 4], axis=-2).reshape(*raw.shape[:-1], 8, 32)
+
+
+def _q4_k(raw: Array) -> tuple[Array, Array, Array]:
+    return _k(raw, _k_nibbles(raw[..., 16:]), 8)
+
+
+def _q5_k(raw: Array) -> tuple[Array, Array, Array]:
+    high = np.stack([((raw[..., 16:48] >> bit) & 1) << 4 for bit in range(8)], axis=-2)
+    return _k(raw, (_k_nibbles(raw[..., 48:]) | high) + 112, 16)
+
+
+def _q6_k(raw: Array) -> tuple[Array, Array, None]:
+    low = raw[..., :128].reshape(*raw.shape[:-1], 2, 64)
+    high = raw[..., 128:192].reshape(*raw.shape[:-1], 2, 32)
+    codes = np.stack(
+        [
+            (low[..., :32] & 15) | ((high & 3) << 4),
+            (low[..., 32:] & 15) | (((high >> 2) & 3) << 4),
+            (low[..., :32] >> 4) | (((high >> 4) & 3) << 4),
+            (low[..., 32:] >> 4) | (((high >> 6) & 3) << 4),
+        ],
+        axis=-2,
+    )
+    scales = np.ascontiguousarray(raw[..., 192:208]).view(np.int8).astype(np.float32)
+    return codes + 96, _half(raw[..., 208:210])[..., None] * scales, None
+
+
+def _bf16(raw: Array) -> Array:
+    return (np.ascontiguousarray(raw).view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+
+
+BLOCK_TYPES = {
+    2: BlockType("Q4_0", 32, 18, BlockFormat(4, 32, minimum=False), _q4_0),
+    3: BlockType("Q4_1", 32, 20, BlockFormat(4, 32, minimum=True), _q4_1),
+    6: BlockType("Q5_0", 32, 22, BlockFormat(8, 32, minimum=False), _q5_0),
+    7: BlockType("Q5_1", 32, 24, BlockFormat(8, 32, minimum=True), _q5_1),
+    8: BlockType("Q8_0", 32, 34, BlockFormat(8, 32, minimum=False), _q8_0),
+    12: BlockType("Q4_K", 256, 144, BlockFormat(4, 32, minimum=True), _q4_k),
+    13: BlockType("Q5_K", 256, 176, BlockFormat(8, 32, minimum=True), _q5_k),
+    14: BlockType("Q6_K", 256, 210, BlockFormat(8, 16, minimum=False), _q6_k),
+}
+FLOAT_TYPES = {
+    0: FloatType("F32", 4, lambda raw: np.ascontiguousarray(raw).view(np.float32)),
+    1: FloatType(
+        "F16", 2, lambda raw: np.ascontiguousarray(raw).view(np.float16).astype(np.float32)
+    ),
+    30: FloatType("BF16", 2, _bf16),
+}
+# Known to llama.cpp, not to us: named in the refusal.
+OTHER_TYPES = {
+    10: "Q2_K", 11: "Q3_K", 15: "Q8_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S",
+    20: "IQ4_NL", 21: "IQ3_S", 22: "IQ2_S", 23: "IQ4_XS", 24: "I8", 25: "I16", 26: "I32",
+    27: "I64", 28: "F64", 29: "IQ1_M", 34: "TQ1_0", 35: "TQ2_0", 39: "MXFP4",
+}  # fmt: skip

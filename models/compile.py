@@ -1,0 +1,122 @@
+"""From a .gguf file or a Hugging Face folder to a bundle, streaming tensor by tensor.
+
+Peak memory is a slab of the largest tensor, whatever the model's size: weights go straight into a
+mapped file. Graphs for both row types are emitted over the same weights.
+"""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from flm.errors import FlmError, NoRoom
+from flm.graph.blocks import Numerics
+from flm.graph.bundle import (
+    ROW_DTYPES,
+    WEIGHTS,
+    Bundle,
+    StaleBundle,
+    replace_folder,
+    source_key,
+)
+from flm.graph.emit import Emitter, WeightStore
+from flm.graph.weights.gguf import GgufFile
+from flm.models.family import Source, architecture, family_of, open_source
+
+# Files a Hugging Face folder may bring that the tokenizer and the template are read from.
+TEXT_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
+# Packed codes, float32 scales and minimums against the source's bytes, at the most.
+GROWTH_MAX = 2.5
+
+
+def prepare(
+    source: Path,
+    folder: Path,
+    *,
+    progress: Callable[[float], None] = lambda share: None,
+    say: Callable[[str], None] = lambda text: None,
+) -> Bundle:
+    """The bundle of `source` in `folder`, compiled if it is missing, torn or stale."""
+    key = source_key(source)
+    try:
+        return Bundle.open(folder, key=key)
+    except StaleBundle as stale:
+        if folder.exists():
+            say(f"Compiling {source.name} again: {stale.message}")
+        else:
+            say(f"Compiling {source.name} (once)")
+    return compile_model(source, folder, key=key, progress=progress)
+
+
+def compile_model(
+    source: Path,
+    folder: Path,
+    *,
+    key: str | None = None,
+    int8_activations: bool = True,
+    progress: Callable[[float], None] = lambda share: None,
+) -> Bundle:
+    """Always compiles. Raises BadModelFile, UnsupportedModel or NoRoom, `folder` as before."""
+    opened = open_source(source)
+    name, family = family_of(opened)
+    work = folder.with_name(folder.name + ".partial")
+    try:
+        shutil.rmtree(work, ignore_errors=True)
+        work.mkdir(parents=True)
+        _check_room(source, work)
+        store = WeightStore(work / WEIGHTS, size_expected=_bytes(source), progress=progress)
+        layouts = {}
+        for row_dtype in ROW_DTYPES:
+            emitter = Emitter(store)
+            emitted = family.emit(opened, emitter, Numerics(int8_activations, row_dtype))
+            emitter.save(work / f"graph.{row_dtype}.onnx", name)
+            layouts[row_dtype] = emitted.layout
+        _write_text(opened, work)
+        bundle = Bundle(
+            work,
+            key or source_key(source),
+            name,
+            architecture(opened),
+            layouts,
+            emitted.vocabulary,
+            emitted.context_length,
+        )
+        bundle.seal()
+        replace_folder(work, folder)
+    except OSError as error:
+        raise _no_room(folder, error) from error
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    return Bundle.open(folder)
+
+
+def _write_text(source: Source, folder: Path) -> None:
+    if isinstance(source, GgufFile):
+        from flm.text.gguf_tokenizer import write_tokenizer
+
+        write_tokenizer(source.metadata, folder)
+        return
+    for name in TEXT_FILES:
+        if (source.path / name).exists():
+            shutil.copyfile(source.path / name, folder / name)
+
+
+def _bytes(source: Path) -> int:
+    files = [source] if source.is_file() else source.glob("*.safetensors")
+    return sum(file.stat().st_size for file in files)
+
+
+def _check_room(source: Path, folder: Path) -> None:
+    needed, free = int(_bytes(source) * GROWTH_MAX), shutil.disk_usage(folder).free
+    if free < needed:
+        raise NoRoom(
+            f"compiling {source.name} takes up to {needed / 2**30:.1f} GiB in {folder.parent}, "
+            f"{free / 2**30:.1f} GiB are free",
+            fix="free some room, or set FLM_MODEL_PATH to a larger disk",
+        )
+
+
+def _no_room(folder: Path, error: OSError) -> FlmError:
+    return NoRoom(
+        f"cannot write the compiled model to {folder}: {error.strerror or error}",
+        fix="free some room, mend its permissions, or set FLM_MODEL_PATH to another folder",
+    )

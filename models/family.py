@@ -1,0 +1,65 @@
+"""What a family of models gives: which files are its own, and how its graph is built."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Protocol
+
+from flm.errors import BadModelFile, UnsupportedModel
+from flm.graph.blocks import Numerics
+from flm.graph.emit import Emitter
+from flm.graph.weights.gguf import GgufFile
+from flm.graph.weights.safetensors import SafetensorsFolder
+from flm.memory.layout import MemoryLayout
+
+Source = GgufFile | SafetensorsFolder
+
+# GGUF's general.architecture, or config.json's model_type -> the folder beside this file.
+FAMILIES: Mapping[str, str] = {"llama": "llama"}
+
+
+@dataclass(frozen=True, slots=True)
+class Emitted:
+    """What the graph says about the model."""
+
+    layout: MemoryLayout
+    vocabulary: int
+    context_length: int
+
+
+class Family(Protocol):
+    """A folder's graph.py: emits the whole model into `emitter`."""
+
+    emit: Callable[[Source, Emitter, Numerics], Emitted]
+
+
+def open_source(path: Path) -> Source:
+    """A .gguf file or a Hugging Face folder. Raises BadModelFile or UnsupportedModel."""
+    if path.is_dir():
+        return SafetensorsFolder(path)
+    if not path.exists():
+        raise BadModelFile(f"{path} does not exist", fix="check the path")
+    return GgufFile(path)
+
+
+def architecture(source: Source) -> str:
+    if isinstance(source, GgufFile):
+        return source.text("general.architecture")
+    name: Any = source.config.get("model_type")
+    if not isinstance(name, str):
+        raise BadModelFile(
+            f"{source.path}/config.json has no model_type", fix="download the model again"
+        )
+    return name
+
+
+def family_of(source: Source) -> tuple[str, Family]:
+    """(name, the family) that builds this source."""
+    name = architecture(source)
+    if name not in FAMILIES:
+        raise UnsupportedModel(
+            f"{source.path} is of architecture {name!r}, which flm does not build",
+            fix=f"architectures built: {', '.join(sorted(FAMILIES))}; flm list shows models",
+        )
+    return FAMILIES[name], import_module(f"flm.models.{FAMILIES[name]}.graph")

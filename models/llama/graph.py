@@ -1,0 +1,172 @@
+"""Llama: SmolLM2, Llama 3.x, DeepSeek-R1-Distill-Llama. Attention and SwiGLU, rows only."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from flm.devices.device import Array
+from flm.errors import BadModelFile, UnsupportedModel
+from flm.graph.blocks import Blocks, Heads, Numerics
+from flm.graph.emit import Emitter
+from flm.graph.weights.blocks import Matrix
+from flm.graph.weights.gguf import GgufFile
+from flm.memory.layout import MemoryLayout
+from flm.models.family import Emitted, Source
+from flm.models.llama import names
+from flm.models.shape import Shape, check_shape
+
+
+def emit(source: Source, emitter: Emitter, numerics: Numerics) -> Emitted:
+    shape = _from_gguf(source) if isinstance(source, GgufFile) else _from_config(source.config)
+    check_shape(source.path, shape)
+    w = Weights(source, shape)
+    b = Blocks(emitter, numerics, epsilon=shape.epsilon)
+    heads = Heads(shape.heads, shape.kv_heads, shape.head_width, shape.head_width**-0.5)
+    rotary = b.rotary(w.frequencies(), shape.context_length)
+
+    residual = b.embedding(w.matrix("embedding"))
+    with b.layer(0):
+        x = b.rms_norm(residual, *w.norm("attention_norm", 0))
+    for i in range(shape.layers):
+        with b.layer(i):
+            qkv = (w.rotated("query", i, shape.heads), w.rotated("key", i, shape.kv_heads))
+            x = b.attention(x, i, (*qkv, w.matrix("value", i)), heads, rotary)
+            if i == shape.layers - 1:
+                x, residual = b.last(x), b.last(residual)
+            x = b.linear(x, w.matrix("output", i))
+            x, residual = b.add_rms_norm(x, residual, *w.norm("mlp_norm", i))
+            gate, up = b.linears(x, w.matrix("gate", i), w.matrix("up", i))
+            x = b.linear(b.swiglu(gate, up), w.matrix("down", i))
+            last = i == shape.layers - 1
+            following = w.norm("norm") if last else w.norm("attention_norm", i + 1)
+            x, residual = b.add_rms_norm(x, residual, *following)
+    b.head(x, w.matrix("head" if w.has("head") else "embedding"))
+    vocabulary = w.matrix("embedding").shape[0]
+    return Emitted(MemoryLayout(tuple(b.memory)), vocabulary, shape.context_length)
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """This family's tensors by our names, checked against the shape."""
+
+    source: Source
+    shape: Shape
+
+    def _name(self, name: str, layer: int) -> str:
+        table = names.GGUF if isinstance(self.source, GgufFile) else names.HUGGING_FACE
+        return table[name].format(layer)
+
+    def has(self, name: str) -> bool:
+        return self._name(name, 0) in self.source
+
+    def matrix(self, name: str, layer: int = 0) -> Matrix:
+        matrix = self.source.matrix(self._name(name, layer))
+        s = self.shape
+        wide, narrow = s.heads * s.head_width, s.kv_heads * s.head_width
+        wanted = {
+            "query": (wide, s.width),
+            "key": (narrow, s.width),
+            "value": (narrow, s.width),
+            "output": (s.width, wide),
+            "gate": (s.mlp_width, s.width),
+            "up": (s.mlp_width, s.width),
+            "down": (s.width, s.mlp_width),
+        }.get(name, (matrix.shape[0], s.width))
+        if matrix.shape != wanted:
+            raise BadModelFile(
+                f"{self.source.path}: tensor {matrix.name} is {matrix.shape}, not {wanted}",
+                fix="the file contradicts itself; get another conversion of this model",
+            )
+        return matrix
+
+    def rotated(self, name: str, layer: int, heads: int) -> Matrix:
+        """Query or key rows in half-split rotary order; GGUF interleaves the two halves."""
+        matrix = self.matrix(name, layer)
+        if not isinstance(self.source, GgufFile):
+            return matrix
+        order = np.arange(matrix.shape[0]).reshape(heads, -1, 2).swapaxes(1, 2).reshape(-1)
+        return matrix.reordered(order)
+
+    def norm(self, name: str, layer: int = 0) -> tuple[str, Array]:
+        """(tensor name, weight [width])."""
+        vector = self.source.vector(self._name(name, layer))
+        if vector.shape != (self.shape.width,):
+            raise BadModelFile(
+                f"{self.source.path}: {name} of layer {layer} has {vector.size} weights",
+                fix="the file contradicts itself; get another conversion of this model",
+            )
+        return self._name(name, layer), vector
+
+    def frequencies(self) -> Array:
+        """Radians a position, [head_width / 2], Llama 3's scaling applied."""
+        s = self.shape
+        plain: Array = s.rope_base ** (-np.arange(0, s.head_width, 2) / s.head_width)
+        if isinstance(self.source, GgufFile) and self.has("rope_divisors"):
+            divisors = self.source.vector(self._name("rope_divisors", 0))
+            if divisors.shape != plain.shape:
+                raise BadModelFile(
+                    f"{self.source.path}: {divisors.size} rotary divisors for {plain.size} angles",
+                    fix="the file contradicts itself; get another conversion of this model",
+                )
+            return np.asarray(plain / divisors)
+        return _scaled(plain, s.rope_scaling)
+
+
+def _scaled(frequencies: Array, scaling: dict[str, Any]) -> Array:
+    """Llama 3.1's rule (transformers, modeling_rope_utils): long waves slowed by `factor`."""
+    kind = scaling.get("rope_type", scaling.get("type", "default"))
+    if kind == "default":
+        return frequencies
+    if kind == "linear":
+        return frequencies / float(scaling["factor"])
+    if kind != "llama3":
+        raise UnsupportedModel(f"rope scaling {kind!r} is not built", fix="take another model")
+    factor, original = scaling["factor"], scaling["original_max_position_embeddings"]
+    low, high = scaling["low_freq_factor"], scaling["high_freq_factor"]
+    turns = original * frequencies / (2 * np.pi)
+    share = np.clip((turns - low) / (high - low), 0, 1)
+    return np.asarray(frequencies * (share + (1 - share) / factor))
+
+
+def _from_gguf(source: GgufFile) -> Shape:
+    def number(key: str, default: float | None = None) -> float:
+        return source.number(f"llama.{key}", default)
+
+    width, heads = int(number("embedding_length")), int(number("attention.head_count"))
+    if source.metadata.get("llama.expert_count"):
+        raise UnsupportedModel(f"{source.path} is a mixture of experts", fix="take a dense model")
+    kind = source.metadata.get("llama.rope.scaling.type", "none")
+    scaling = {} if kind == "none" else {"type": kind, "factor": number("rope.scaling.factor")}
+    return Shape(
+        layers=int(number("block_count")),
+        width=width,
+        mlp_width=int(number("feed_forward_length")),
+        heads=heads,
+        kv_heads=int(number("attention.head_count_kv", heads)),
+        head_width=int(number("attention.key_length", width // heads if heads else 0)),
+        epsilon=number("attention.layer_norm_rms_epsilon"),
+        context_length=int(number("context_length")),
+        rope_base=number("rope.freq_base", 10000.0),
+        rope_scaling=scaling,
+    )
+
+
+def _from_config(config: dict[str, Any]) -> Shape:
+    try:
+        rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
+        heads, width = config["num_attention_heads"], config["hidden_size"]
+        return Shape(
+            layers=int(config["num_hidden_layers"]),
+            width=int(width),
+            mlp_width=int(config["intermediate_size"]),
+            heads=int(heads),
+            kv_heads=int(config.get("num_key_value_heads") or heads),
+            head_width=int(config.get("head_dim") or width // heads),
+            epsilon=float(config["rms_norm_eps"]),
+            context_length=int(config["max_position_embeddings"]),
+            rope_base=float(rope.get("rope_theta") or config.get("rope_theta") or 10000.0),
+            rope_scaling=dict(rope),
+        )
+    except (KeyError, TypeError, ValueError, ZeroDivisionError, AttributeError) as error:
+        raise BadModelFile(f"config.json: {error!r}", fix="download the model again") from error
