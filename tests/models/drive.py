@@ -1,0 +1,81 @@
+"""Drives one compiled graph by hand: what the runner does, with nothing in between."""
+
+import lzma
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from flm.core.tensor import TensorSpec
+from flm.devices.cpu import CpuDevice
+from flm.devices.device import Buffer
+from flm.graph.blocks import Numerics
+from flm.graph.emit import Emitter, WeightStore
+from flm.models.family import Source, family_of
+
+FIXTURES = Path(__file__).resolve().parents[1] / "fixtures"
+Floats = npt.NDArray[np.float32]
+
+
+def unpacked(path: Path, folder: Path) -> Path:
+    """The file that `path`.xz holds, written into `folder`."""
+    target = folder / path.name
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_bytes(lzma.decompress(path.with_name(path.name + ".xz").read_bytes()))
+    return target
+
+
+class Graph:
+    """A compiled model with `lanes` lanes of memory."""
+
+    def __init__(
+        self,
+        source: Source,
+        folder: Path,
+        *,
+        int8_activations: bool = False,
+        row_dtype: str = "float32",
+        lanes: int = 1,
+        capacity: int = 256,
+    ) -> None:
+        emitter = Emitter(WeightStore(folder / "weights.bin"))
+        name, family = family_of(source)
+        self.emitted = family.emit(source, emitter, Numerics(int8_activations, row_dtype))
+        emitter.save(folder / "graph.onnx", name)
+        self.device = CpuDevice(threads=2)
+        self.program = self.device.load(folder / "graph.onnx")
+        self.memory = {
+            tensor.name: self.device.allocate(tensor.spec(lanes=lanes, capacity=capacity))
+            for tensor in self.emitted.layout.tensors
+        }
+
+    def _buffer(self, name: str, array: npt.NDArray[np.generic]) -> Buffer:
+        buffer = self.device.allocate(TensorSpec(name, array.shape, array.dtype.name))
+        buffer.array()[...] = array
+        return buffer
+
+    def run(self, ids: npt.ArrayLike, offsets: npt.ArrayLike, first_lane: int = 0) -> Floats:
+        """Logits [B, vocabulary] of the last of ids [B, T] in lanes from `first_lane` on."""
+        ids = np.atleast_2d(np.asarray(ids, np.int64))
+        lanes, tokens = ids.shape
+        buffers = {
+            "ids": self._buffer("ids", ids),
+            "offsets": self._buffer("offsets", np.atleast_1d(np.asarray(offsets, np.int32))),
+            "last": self._buffer("last", np.array([tokens - 1])),
+            "logits": self._buffer(
+                "logits", np.zeros((lanes, 1, self.emitted.vocabulary), np.float32)
+            ),
+        }
+        for name, buffer in self.memory.items():
+            buffers[name] = buffer.part(first_lane, first_lane + lanes)
+        self.program.run(buffers)
+        return buffers["logits"].array()[:, 0]
+
+    def read(self, ids: npt.ArrayLike, chunks: list[int]) -> Floats:
+        """Logits [vocabulary] after reading `ids` in lane 0, in these chunks."""
+        tokens, at = np.asarray(ids), 0
+        for chunk in chunks:
+            logits = self.run(tokens[at : at + chunk], at)
+            at += chunk
+        assert at == len(tokens)
+        return logits[0]

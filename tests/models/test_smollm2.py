@@ -1,0 +1,54 @@
+"""SmolLM2-135M, the real one: exact at float32 activations, close as it is served."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from flm.graph.weights.gguf import GgufFile
+from tests.models.drive import FIXTURES, Graph
+from tests.models.test_llama import kl
+
+EXPECTED = np.load(FIXTURES / "smollm2" / "expected.npz")
+IDS, ROWS = EXPECTED["ids"], EXPECTED["fixed_rows"]
+
+
+@pytest.fixture(scope="module")
+def served(smollm2: Path, tmp_path_factory: pytest.TempPathFactory) -> Graph:
+    folder = tmp_path_factory.mktemp("served")
+    return Graph(GgufFile(smollm2), folder, int8_activations=True, capacity=1024)
+
+
+def test_logits_equal_transformers_at_float32_activations(smollm2: Path, tmp_path: Path) -> None:
+    graph = Graph(GgufFile(smollm2), tmp_path)
+    for position, wanted in zip(ROWS, EXPECTED["rows"], strict=True):
+        got = graph.read(IDS[: position + 1], [position + 1])
+        np.testing.assert_allclose(got, wanted, atol=1e-3, rtol=0)
+
+
+def test_served_logits_stay_within_int8_activation_noise(served: Graph) -> None:
+    divergences = [
+        kl(wanted, served.read(IDS[: position + 1], [position + 1]))
+        for position, wanted in zip(ROWS, EXPECTED["rows"], strict=True)
+    ]
+    assert np.mean(divergences) <= 0.02
+
+
+def test_served_prompt_gives_the_same_bits_however_it_is_cut(served: Graph) -> None:
+    tokens = np.random.default_rng(0).integers(10, 40_000, 600)
+    wanted = served.read(tokens, [600])
+    for chunks in ([256, 256, 88], [31, 33] * 9 + [24], [598, 2], [100, 250, 250]):
+        assert np.array_equal(served.read(tokens, chunks), wanted)
+
+
+def test_served_batched_decode_equals_each_lane_alone(smollm2: Path, tmp_path: Path) -> None:
+    graph = Graph(GgufFile(smollm2), tmp_path, int8_activations=True, lanes=4)
+    lengths = [40, 17, 63, 9]
+    alone = []
+    for length in lengths:
+        graph.run(IDS[:length], 0)
+        alone.append(graph.run([IDS[length]], length)[0])
+    for lane, length in enumerate(lengths):
+        graph.run(IDS[:length], 0, first_lane=lane)
+    together = graph.run([[IDS[length]] for length in lengths], lengths)
+    assert np.array_equal(together, np.stack(alone))
