@@ -1,0 +1,142 @@
+"""A resident model: loaded on a device, its engine running, ready to be asked."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from flm.devices.device import Device
+from flm.engine.engine import Engine
+from flm.engine.plan import MemoryPlan, context_length_of, plan_memory
+from flm.engine.thread import EngineThread
+from flm.errors import DeviceUnavailable
+from flm.graph.bundle import WEIGHTS, Bundle
+from flm.memory.lanes import Lanes
+from flm.models.cards import Card
+from flm.prefix.boundaries import BoundaryFinder
+from flm.prefix.cache import PrefixCache
+from flm.runner.runner import Runner
+from flm.settings import Settings
+from flm.text.template import ChatTemplate
+from flm.text.tokenizer import Tokenizer
+
+MIB = 2**20
+
+
+def quiet(text: str) -> None:
+    """Nobody wants to be told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resident:
+    """`close` ends its engine and gives the device back."""
+
+    card: Card
+    bundle: Bundle
+    plan: MemoryPlan
+    tokenizer: Tokenizer
+    template: ChatTemplate
+    boundaries: BoundaryFinder
+    thread: EngineThread
+    device: Device
+
+    @property
+    def context_length(self) -> int:
+        return self.plan.context_length
+
+    def close(self) -> None:
+        self.thread.close()
+        self.device.close()
+
+
+def load(
+    bundle: Bundle,
+    card: Card,
+    settings: Settings,
+    *,
+    say: Callable[[str], None] = quiet,
+    warn: Callable[[str], None] = quiet,
+    clock: Callable[[], float] = time.monotonic,
+) -> Resident:
+    """Plans memory, opens the device, loads the graph and starts the engine.
+
+    Raises NoRoom, DeviceUnavailable, BadModelFile or BadRequest.
+    """
+    from flm.devices.machine import memory_bytes
+
+    context_length = context_length_of(bundle.context_length, card.context_length, settings.ctx_len)
+    plan = plan_memory(
+        bundle.layouts,
+        # Prepacking keeps a copy beside the mapped file.
+        weights_bytes=2 * (bundle.folder / WEIGHTS).stat().st_size,
+        context_length=context_length,
+        lanes=settings.lanes,
+        kv_dtype=settings.kv_dtype,
+        prefix_bytes=settings.prefix_cache_mb * MIB,
+        machine_bytes=memory_bytes(),
+    )
+    for line in plan.lines():
+        say(line)
+    device = open_device(settings)
+    tokenizer = Tokenizer.load(bundle.folder)
+    template = ChatTemplate.load(bundle.folder, tokenizer)
+    engine = _engine(bundle, plan, settings, device, tokenizer, say, warn, clock)
+    return Resident(
+        card=card,
+        bundle=bundle,
+        plan=plan,
+        tokenizer=tokenizer,
+        template=template,
+        boundaries=BoundaryFinder(template, tokenizer),
+        thread=EngineThread(engine),
+        device=device,
+    )
+
+
+def _engine(
+    bundle: Bundle,
+    plan: MemoryPlan,
+    settings: Settings,
+    device: Device,
+    tokenizer: Tokenizer,
+    say: Callable[[str], None],
+    warn: Callable[[str], None],
+    clock: Callable[[], float],
+) -> Engine:
+    layout = bundle.layouts[plan.row_dtype]
+    program = device.load(bundle.graph(plan.row_dtype))
+    lanes = Lanes(device, layout, count=plan.lanes, capacity_max=plan.context_length + 1)
+    runner = Runner(program, device, layout, lanes, vocabulary=bundle.vocabulary)
+    cache = PrefixCache(
+        bytes_max=plan.prefix,
+        slots_max=settings.prefix_slots,
+        gain_min=settings.prefix_min_gain,
+        row_bytes=layout.row_bytes,
+        state_bytes=layout.state_bytes,
+        log=say,
+        warn=warn,
+    )
+    return Engine(
+        runner,
+        cache,
+        tokenizer,
+        lanes=lanes,
+        context_length=plan.context_length,
+        queue_max=settings.queue_max,
+        chunk_len_max=settings.prefill_chunk_len,
+        chunk_s_target=settings.chunk_ms_target / 1000,
+        clock=clock,
+    )
+
+
+def open_device(settings: Settings) -> Device:
+    """The device that `--device` names, after its self-test."""
+    from flm.devices.cpu import CpuDevice
+    from flm.devices.machine import cores_physical
+    from flm.devices.selftest import self_test
+
+    if settings.device == "npu":
+        raise DeviceUnavailable(
+            "the NPU runner is not part of this version", fix="start with --device cpu"
+        )
+    self_test()
+    return CpuDevice(threads=settings.threads or cores_physical())
