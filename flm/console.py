@@ -27,13 +27,17 @@ def configure(*, level: str = "info", bars: bool = True) -> None:
     _level, _bars = LEVELS.index(level), bars
 
 
+def debugging() -> bool:
+    return _level == LEVELS.index("debug")
+
+
 def say(message: str, *, header: str = "FLM", colour: str | None = None) -> None:
     if _level <= LEVELS.index("info"):
         write(f"[{header}]  {message}\n", colour=colour)
 
 
 def debug(message: str) -> None:
-    if _level <= LEVELS.index("debug"):
+    if debugging():
         write(f"[DEBUG]  {message}\n")
 
 
@@ -114,7 +118,8 @@ def downloads() -> Iterator[Callable[[str, int, int], None]]:
 
         def show(file: str, done: int, total: int) -> None:
             sizes = f"{done / 2**20:.1f}MB / {total / 2**20:.1f}MB"
-            report(done, total, f"Downloading: {done / max(total, 1):.1%} ({sizes})")
+            share = f"{done / total:.1%} ({sizes})" if total else f"{done / 2**20:.1f}MB"
+            report(done, total, f"Downloading: {share}")
 
         yield show
 
@@ -124,9 +129,11 @@ class _Report:
 
     def __init__(self) -> None:
         self._due = time.monotonic() + REPORT_INTERVAL_S
+        self._ended = False
 
     def __call__(self, done: float, total: float, line: str) -> None:
-        if done == total or time.monotonic() >= self._due:
+        ended, self._ended = self._ended, 0 < total <= done
+        if self._ended > ended or (time.monotonic() >= self._due and not ended):
             self._due = time.monotonic() + REPORT_INTERVAL_S
             say(line)
 

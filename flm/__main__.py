@@ -1,0 +1,5 @@
+"""python -m flm is flm."""
+
+from flm.cli.app import main
+
+main()

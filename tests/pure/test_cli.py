@@ -1,0 +1,212 @@
+"""What drives FastFlowLM drives us: the grammar, the words, the JSON, the exit codes."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from flm import __version__, console
+from flm.cli.app import COMMANDS, run, split_command
+from flm.hub.shelf import Shelf
+from flm.models.cards import cards
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("FLM_MODEL_PATH", str(tmp_path / "flm"))
+    monkeypatch.delenv("FLM_SERVE_PORT", raising=False)
+    monkeypatch.delenv("FLM_DEVICE", raising=False)
+    yield tmp_path
+    console.configure()
+
+
+@pytest.fixture
+def mine(home: Path) -> Path:
+    """A model by path, pulled."""
+    path = home / "mine.gguf"
+    path.write_bytes(b"GGUF")
+    assert run(["pull", str(path)]) == 0
+    return path
+
+
+@pytest.mark.parametrize(
+    ("words", "command", "rest"),
+    [
+        ("serve smollm2:135m --ctx-len 4096", "serve", "smollm2:135m --ctx-len 4096"),
+        ("--port 8001 serve --quiet smollm2:135m", "serve", "--port 8001 --quiet smollm2:135m"),
+        ("--json list", "list", "--json"),
+        ("--port=8001 serve", "serve", "--port=8001"),
+        ("--help serve", "serve", "--help"),
+        ("-v", None, "-v"),
+        ("", None, ""),
+    ],
+)
+def test_options_may_stand_anywhere(words: str, command: str | None, rest: str) -> None:
+    assert split_command(words.split()) == (command, rest.split())
+
+
+def test_an_unknown_command_is_told_in_fastflowlms_words(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run(["brew"]) == 1
+    out, err = capsys.readouterr()
+    assert (out, err) == ("", "Invalid command: brew\nUse --help for usage information\n")
+
+
+def test_an_unknown_model_is_told_in_fastflowlms_words(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["pull", "gpt-9:1b"]) == 1
+    first, second = capsys.readouterr().err.splitlines()
+    assert first == (
+        "[ERROR]  Model not found: gpt-9:1b; Please check with `flm list` and try again."
+    )
+    assert second.startswith("         ")
+
+
+def test_version_and_port_for_people_and_programs(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLM_SERVE_PORT", "8001")
+    for words in (["version"], ["-v"], ["version", "--json"], ["port"], ["port", "-j"]):
+        assert run(words) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        f"FLM v{__version__}",
+        f"FLM v{__version__}",
+        f'{{ "version": "{__version__}" }}',
+        "Server Port: 8001",
+        '{ "port": 8001 }',
+    ]
+
+
+def test_list_marks_what_is_here(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()
+    assert run(["list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:2] == ["Models:", "  - smollm2:135m ⏬"]
+    assert lines[-1] == f"  - {mine} ✅"
+    assert run(["list", "--filter", "installed", "--quiet"]) == 0
+    assert capsys.readouterr().out == f"Models:\n  - {mine}\n"
+    assert run(["remove", str(mine)]) == 0
+    assert mine.exists()
+    capsys.readouterr()
+    assert run(["list", "--filter=installed"]) == 0
+    assert capsys.readouterr().out == "Models:\n  No models found for the specified filter.\n"
+
+
+def test_list_json_has_the_keys_that_lemonade_reads(
+    mine: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capsys.readouterr()
+    assert run(["list", "--json"]) == 0
+    models = json.loads(capsys.readouterr().out)["models"]
+    assert [model["name"] for model in models] == [*(card.tag for card in cards()), str(mine)]
+    for model in models:
+        assert {"name", "model", "installed", "footprint", "label", "url"} <= model.keys()
+        assert model["model"] == model["name"]
+    assert [model["installed"] for model in models] == [False] * len(cards()) + [True]
+    assert run(["list", "--filter", "installed", "--quiet", "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["models"]) == 1
+
+
+def test_list_loads_nothing_heavy() -> None:
+    """Importing these is what would make it slow."""
+    code = (
+        "import sys; from flm.cli.app import run; run(['list']);"
+        "heavy = {'onnxruntime', 'onnx', 'numpy', 'pydantic', 'fastapi', 'rich', 'tokenizers',"
+        " 'jinja2', 'huggingface_hub', 'prompt_toolkit', 'psutil', 'asyncio'};"
+        "sys.exit(', '.join(sorted(heavy & set(sys.modules))) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, f"flm list imports {done.stderr}"
+
+
+def test_validate_reports_the_npu_as_fastflowlm_does_and_the_cpu_too(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    code = run(["validate", "--json"])
+    report = json.loads(capsys.readouterr().out)
+    assert report["object"] == "npu_stack_validation"
+    assert code == (0 if report["ready"] else 1)
+    keys = "platform kernel kernel_ok amd_device_found all_fw_ok enough_cols memlock_limit"
+    assert {*keys.split(), "memlock_ok", "devices"} <= report.keys()
+    assert report["cpu_ready"]
+
+
+def test_validate_for_the_cpu_ends_well_without_an_npu(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["validate", "--device", "cpu"]) == 0
+    assert "CPU self-test passed." in capsys.readouterr().out
+
+
+def test_check_names_a_damaged_file(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["check", "hf:o/r"]) == 1
+    assert "hf:o/r is not installed" in capsys.readouterr().err
+    from flm.hub.reference import resolve
+
+    shelf, model = Shelf(home / "flm"), resolve("hf:o/r")
+    file = shelf.make_folder(model) / "source" / "a.gguf"
+    file.parent.mkdir()
+    file.write_text("whole")
+    shelf.record(model, [file])
+    assert run(["check", "hf:o/r"]) == 0
+    file.write_text("WHOLE")
+    capsys.readouterr()
+    assert run(["check", "hf:o/r"]) == 1
+    assert capsys.readouterr().err == (
+        "[ERROR]  a.gguf of hf:o/r is damaged.\n         flm pull hf:o/r --force fetches it again\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["pull"], "Missing argument"),
+        (["pull", "a", "b"], "extra argument"),
+        (["list", "--sideways"], "--sideways"),
+        (["list", "--filter", "some"], "--filter is 'some'"),
+        (["pull", "x", "--log-level", "loud"], "--log-level is 'loud'"),
+        (["port", "--config", "none.toml"], "none.toml cannot be read"),
+    ],
+)
+def test_every_slip_is_two_lines_and_exit_code_1(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(words) == 1
+    out, err = capsys.readouterr()
+    lines = err.splitlines()
+    assert out == ""
+    assert len(lines) == 2, err
+    assert lines[0].startswith("[ERROR]  ")
+    assert said in lines[0]
+
+
+def test_a_mistake_of_ours_shows_no_traceback_unless_asked(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stumble(_: object) -> None:
+        raise KeyError("gone")
+
+    monkeypatch.setattr(Shelf, "installed", stumble)
+    assert run(["list"]) == 1
+    assert "flm made a mistake: KeyError: 'gone'" in capsys.readouterr().err
+    with pytest.raises(KeyError):
+        run(["list", "--log-level", "debug"])
+
+
+@pytest.mark.parametrize("words", [["help"], ["-h"], ["help", "pull"], ["pull", "--help"]])
+def test_help_explains_and_ends_well(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(words) == 0
+    out = capsys.readouterr().out
+    assert "Usage: flm" in out
+    if "pull" in words:
+        assert "--force" in out
+    else:
+        assert all(command in out for command in COMMANDS)
+
+
+def test_nothing_at_all_gets_help_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([]) == 1
+    assert "Usage: flm" in capsys.readouterr().out

@@ -1,0 +1,140 @@
+"""A model is here whole or not at all, whatever it was called and whatever stopped the pull."""
+
+from pathlib import Path
+
+import pytest
+
+from flm.errors import BadRequest, BadSettings, ModelNotFound, NoRoom
+from flm.hub import disk
+from flm.hub.pull import bad_files, pull
+from flm.hub.reference import parse_source, resolve
+from flm.hub.shelf import Shelf
+from flm.settings import Settings
+
+
+def silent(file: str, done: int, total: int) -> None:
+    assert 0 <= done <= total or not total
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return Settings(model_path=tmp_path / "flm")
+
+
+@pytest.fixture
+def gguf(tmp_path: Path) -> Path:
+    path = tmp_path / "mine" / "Tiny.Q8_0.gguf"
+    path.parent.mkdir()
+    path.write_bytes(b"GGUF" + bytes(100))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("source", "parts"),
+    [
+        ("hf:org/repo", ("hf", "org/repo", "")),
+        ("hf:org/repo/sub/file.gguf", ("hf", "org/repo", "sub/file.gguf")),
+        ("pypi:a-b==1.0/c/d.gguf", ("pypi", "a-b==1.0", "c/d.gguf")),
+        ("pypi:a", ("pypi", "a", "")),
+    ],
+)
+def test_an_address_is_read(source: str, parts: tuple[str, str, str]) -> None:
+    assert parse_source(source) == parts
+    assert resolve(source).sources == (source,)
+
+
+@pytest.mark.parametrize("source", ["hf:", "hf:org", "hf:../x", "hf:-o/r", "pypi:/x", "pypi:a b"])
+def test_what_is_no_address_says_how_one_looks(source: str) -> None:
+    with pytest.raises(BadRequest) as error:
+        resolve(source)
+    assert "hf:org/repo" in error.value.fix
+
+
+def test_every_name_gets_a_folder_of_its_own_below_models(settings: Settings, gguf: Path) -> None:
+    names = ["smollm2:135m", str(gguf), "hf:a/b", "hf:a/b/c.gguf", "hf:a/b-c.gguf", "pypi:x/../y"]
+    folders = {Shelf(settings.model_path).folder(name) for name in names}
+    assert len(folders) == len(names)
+    assert {folder.parent for folder in folders} == {settings.model_path / "models"}
+
+
+def test_a_file_is_used_where_it_lies_and_removing_leaves_it(
+    settings: Settings, gguf: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(gguf.parent)
+    assert pull("./Tiny.Q8_0.gguf", settings, progress=silent) == gguf
+    shelf = Shelf(settings.model_path)
+    assert [found.text for found in shelf.installed()] == [str(gguf)]
+    assert resolve(str(gguf)).tag == "Tiny.Q8_0"
+    shelf.remove(str(gguf))
+    assert gguf.is_file()
+    assert shelf.installed() == []
+
+
+def test_a_hugging_face_folder_is_a_model_and_another_folder_is_not(
+    settings: Settings, tmp_path: Path
+) -> None:
+    folder = tmp_path / "hf"
+    folder.mkdir()
+    with pytest.raises(ModelNotFound, match="neither"):
+        resolve(str(folder))
+    (folder / "config.json").write_text("{}")
+    assert pull(str(folder), settings, progress=silent) == folder
+
+
+def test_a_missing_path_is_told_as_one(tmp_path: Path) -> None:
+    with pytest.raises(ModelNotFound, match="No such file"):
+        resolve(str(tmp_path / "none.gguf"))
+
+
+def test_a_model_counts_as_installed_only_while_every_file_is_whole(settings: Settings) -> None:
+    shelf, model = Shelf(settings.model_path), resolve("hf:org/repo")
+    source = shelf.make_folder(model) / "source"
+    source.mkdir()
+    files = [source / "a.json", source / "b.safetensors"]
+    for file in files:
+        file.write_text("text of " + file.name)
+    assert shelf.installed() == []
+    found = shelf.record(model, files)
+    assert found.source == source
+    assert shelf.find(model) == found
+    assert bad_files(found, None) == []
+    files[0].write_text("TEXT of " + files[0].name)
+    assert bad_files(found, None) == ["a.json"]
+    files[1].write_text("torn")
+    assert shelf.find(model) is None
+    (found.folder / "source.json").write_text('{"reference": 1, "files": []}')
+    assert shelf.installed() == []
+
+
+def test_removing_what_is_not_here_says_so(settings: Settings) -> None:
+    with pytest.raises(ModelNotFound, match="smollm2:135m is not installed"):
+        Shelf(settings.model_path).remove("smollm2:135m")
+
+
+def test_an_unwritable_folder_names_the_setting(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    settings = Settings(model_path=tmp_path / "file" / "flm")
+    with pytest.raises(BadSettings, match="cannot be written: Not a directory") as error:
+        pull("smollm2:135m", settings, progress=silent)
+    assert "FLM_MODEL_PATH" in error.value.fix
+
+
+def test_a_full_disk_says_how_much_is_needed(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(disk.shutil, "disk_usage", lambda _: disk.shutil._ntuple_diskusage(9, 9, 5))
+    with pytest.raises(NoRoom, match=r"needs 196\.7 MB, and .* has 0\.0 MB free") as error:
+        pull("smollm2:135m", settings, progress=silent)
+    assert "FLM_MODEL_PATH" in error.value.fix
+    assert not Shelf(settings.model_path).folder("smollm2:135m").exists()
+
+
+def test_one_process_pulls_at_a_time(tmp_path: Path) -> None:
+    import fcntl
+
+    with (
+        disk.only_writer(tmp_path),
+        (tmp_path / ".lock").open() as other,
+        pytest.raises(BlockingIOError),
+    ):
+        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
