@@ -9,8 +9,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import TextIO
+from contextlib import ExitStack, contextmanager
+from typing import Any, TextIO
 
 LEVELS = ("debug", "info", "warning", "error")
 GREEN, YELLOW, RED = "32", "33", "31"
@@ -140,18 +140,28 @@ class _Report:
 
 @contextmanager
 def _moving(*, bytes_: bool) -> Iterator[Callable[[str, float, float], None]]:
+    """A bar that appears with its first report and goes without a trace."""
+    with ExitStack() as stack:
+        bars: Any = None
+        task: Any = None
+
+        def advance(what: str, done: float, total: float) -> None:
+            nonlocal bars, task
+            if bars is None:
+                bars = stack.enter_context(_bar(bytes_))
+                task = bars.add_task("", total=None)
+            bars.update(task, completed=done, total=total or None, description=what)
+
+        yield advance
+
+
+def _bar(bytes_: bool) -> Any:
     from rich import progress as rich
 
     columns = [rich.TextColumn("{task.description}", markup=False), rich.BarColumn()]
     columns += [rich.TextColumn("{task.percentage:>3.0f} %"), rich.TimeRemainingColumn()]
     columns += [rich.DownloadColumn(), rich.TransferSpeedColumn()] if bytes_ else []
-    with rich.Progress(*columns, transient=True) as bars:
-        task = bars.add_task("", total=None)
-
-        def advance(what: str, done: float, total: float) -> None:
-            bars.update(task, completed=done, total=total, description=what)
-
-        yield advance
+    return rich.Progress(*columns, transient=True)
 
 
 def _is_terminal(stream: TextIO) -> bool:

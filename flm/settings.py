@@ -32,7 +32,7 @@ class Settings:
     )
     # the server
     host: str = _setting("127.0.0.1", "address to listen on")
-    port: int = _setting(52625, "port to listen on", env="FLM_SERVE_PORT", low=0, high=65535)
+    port: int = _setting(52625, "port to listen on", env="FLM_SERVE_PORT", low=1, high=65535)
     api_keys: tuple[str, ...] = _setting(
         (), "key a client must send; repeat for several", key="api-key", env="FLM_API_KEY"
     )

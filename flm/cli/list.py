@@ -76,14 +76,13 @@ def _card_entry(card: Card, installed: bool) -> dict[str, Any]:
 
 def _other_entry(found: Installed) -> dict[str, Any]:
     """A model without a card, which somebody pulled by its address or its path."""
-    url = ""
-    if found.text.startswith("hf:"):
-        url = "https://huggingface.co/" + parse_source(found.text)[1]
     return {
         "name": found.text,
         "model": found.text,
         "installed": True,
-        "url": url,
+        "url": "https://huggingface.co/" + parse_source(found.text)[1]
+        if found.text.startswith("hf:")
+        else "",
         "footprint": round(found.size_bytes / 1e9, 2),
         "label": [],
         "files": list(found.files),

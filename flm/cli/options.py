@@ -74,14 +74,11 @@ Config = Annotated[
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", help="no emoji, no moving bars")]
 Json = Annotated[bool, typer.Option("--json", "-j", help="print JSON for programs")]
-Model = Annotated[
-    str,
-    typer.Argument(
-        metavar="MODEL",
-        help="a tag that flm list shows, a .gguf file, a Hugging Face folder, "
-        "or hf:org/repo/file.gguf",
-    ),
-]
+MODEL_HELP = (
+    "a tag that flm list shows, a .gguf file, a Hugging Face folder, or hf:org/repo/file.gguf"
+)
+Model = Annotated[str, typer.Argument(metavar="MODEL", help=MODEL_HELP)]
+AnyModel = Annotated[Word, typer.Argument(metavar="[MODEL]", help=MODEL_HELP)]
 
 
 def settings_of(context: typer.Context) -> Settings:

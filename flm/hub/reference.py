@@ -5,6 +5,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from flm.core.request import SamplingParams
 from flm.errors import BadRequest, ModelNotFound
 from flm.models.cards import Card, find
 
@@ -14,17 +15,19 @@ _PYPI = re.compile(r"pypi:([A-Za-z0-9][\w.-]*(?:==[\w.+!]+)?)(?:/(.+))?")
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A model by whichever name. `text` always leads back here; `tag` is what clients see.
+    """A model by whichever name. `text` always leads back here; `card.tag` is what clients see.
 
-    `path` is set for a model used where it lies; the others have `sources`, tried in order.
+    `path` is set for a model used where it lies; the others have `card.sources`.
     """
 
     text: str
-    tag: str
-    name: str  # of its folder on the shelf
-    sources: tuple[str, ...] = ()
+    card: Card
     path: Path | None = None
-    card: Card | None = None
+
+    @property
+    def name(self) -> str:
+        """Of its folder on the shelf."""
+        return self.card.name
 
 
 def resolve(text: str) -> Reference:
@@ -32,13 +35,13 @@ def resolve(text: str) -> Reference:
     if text.startswith(("hf:", "pypi:")):
         parse_source(text)
         slug = re.sub(r"[^A-Za-z0-9.]+", "-", text.partition(":")[2])
-        return Reference(text=text, tag=text, name=f"{slug}-{_short(text)}", sources=(text,))
+        return Reference(text, _plain_card(text, f"{slug}-{_short(text)}", (text,)))
     if text.startswith(("/", ".", "~")) or text.endswith(".gguf"):
         return _local(Path(text).expanduser().absolute())
     if "/" in text and Path(text).is_dir():
         return _local(Path(text).absolute())
     card = find(text)
-    return Reference(text=card.tag, tag=card.tag, name=card.name, sources=card.sources, card=card)
+    return Reference(card.tag, card)
 
 
 def parse_source(source: str) -> tuple[str, str, str]:
@@ -64,7 +67,26 @@ def _local(path: Path) -> Reference:
             param="model",
         )
     name = path.name.removesuffix(".gguf")
-    return Reference(text=str(path), tag=name, name=f"{name}-{_short(str(path))}", path=path)
+    return Reference(str(path), _plain_card(name, f"{name}-{_short(str(path))}", ()), path)
+
+
+def _plain_card(tag: str, name: str, sources: tuple[str, ...]) -> Card:
+    """For a model nobody wrote a card for: its file says most, and this the rest."""
+    url = f"https://huggingface.co/{parse_source(tag)[1]}" if tag.startswith("hf:") else ""
+    return Card(
+        tag=tag,
+        name=name,
+        family="",
+        url=url,
+        sources=sources,
+        context_length=8192,
+        context_length_max=8192,
+        parameters=0,
+        parameter_size="",
+        quantization="",
+        footprint_gb=0.0,
+        sampling=SamplingParams(temperature=0.8, top_k=40, top_p=0.95),
+    )
 
 
 def _short(text: str) -> str:

@@ -40,7 +40,7 @@ def gguf(tmp_path: Path) -> Path:
 )
 def test_an_address_is_read(source: str, parts: tuple[str, str, str]) -> None:
     assert parse_source(source) == parts
-    assert resolve(source).sources == (source,)
+    assert resolve(source).card.sources == (source,)
 
 
 @pytest.mark.parametrize("source", ["hf:", "hf:org", "hf:../x", "hf:-o/r", "pypi:/x", "pypi:a b"])
@@ -64,7 +64,7 @@ def test_a_file_is_used_where_it_lies_and_removing_leaves_it(
     assert pull("./Tiny.Q8_0.gguf", settings, progress=silent) == gguf
     shelf = Shelf(settings.model_path)
     assert [found.text for found in shelf.installed()] == [str(gguf)]
-    assert resolve(str(gguf)).tag == "Tiny.Q8_0"
+    assert resolve(str(gguf)).card.tag == "Tiny.Q8_0"
     shelf.remove(str(gguf))
     assert gguf.is_file()
     assert shelf.installed() == []
@@ -97,9 +97,9 @@ def test_a_model_counts_as_installed_only_while_every_file_is_whole(settings: Se
     found = shelf.record(model, files)
     assert found.source == source
     assert shelf.find(model) == found
-    assert bad_files(found, None) == []
+    assert bad_files(found, model.card) == []
     files[0].write_text("TEXT of " + files[0].name)
-    assert bad_files(found, None) == ["a.json"]
+    assert bad_files(found, model.card) == ["a.json"]
     files[1].write_text("torn")
     assert shelf.find(model) is None
     (found.folder / "source.json").write_text('{"reference": 1, "files": []}')

@@ -67,7 +67,7 @@ def test_kinds_are_read_as_toml_writes_them() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ('port = "x"', ["flm.toml: port", "'x'", "a whole number from 0 to 65535"]),
+        ('port = "x"', ["flm.toml: port", "'x'", "a whole number from 1 to 65535"]),
         ("port = 70000", ["port", "70000", "65535"]),
         ("port = true", ["port", "True"]),
         ("lanes = 1.5", ["lanes", "1.5", "whole number"]),

@@ -1,0 +1,105 @@
+"""flm serve"""
+
+import json
+import os
+
+import typer
+
+from flm import console
+from flm.cli import options
+from flm.errors import UnsupportedFeature
+from flm.settings import Settings
+
+DEFAULT_MODEL = "smollm2:135m"
+
+
+def command(
+    context: typer.Context,
+    model: options.AnyModel = None,
+    host: options.Host = None,
+    port: options.Port = None,
+    api_keys: options.ApiKeys = None,
+    cors: options.Cors = None,
+    cors_origins: options.CorsOrigins = None,
+    allowed_hosts: options.AllowedHosts = None,
+    connections_max: options.Socket = None,
+    queue_max: options.QLen = None,
+    ctx_len: options.CtxLen = None,
+    prefill_chunk_len: options.PrefillChunkLen = None,
+    device: options.Device = None,
+    threads: options.Threads = None,
+    lanes: options.Lanes = None,
+    kv_dtype: options.KvDtype = None,
+    prefix_cache_mb: options.PrefixCacheMb = None,
+    prefix_slots: options.PrefixSlots = None,
+    prefix_min_gain: options.PrefixMinGain = None,
+    pmode: options.Pmode = None,
+    preemption: options.Preemption = None,
+    asr: options.Asr = None,
+    embed: options.Embed = None,
+    img_pre_resize: options.ImgPreResize = None,
+    quiet: options.Quiet = False,
+    log_level: options.LogLevel = None,
+    config: options.Config = None,
+) -> None:
+    """Answer OpenAI-style requests over HTTP. Fetches and compiles the model first if need be."""
+    settings = options.settings_of(context)
+    _say_what_is_ignored(settings, model)
+    if model is None:
+        model = DEFAULT_MODEL
+        console.say(f"No model named: serving {model} (flm list shows the others)")
+    if port not in (None, "-1"):
+        console.say(f"Using user-specified port: {settings.port}")
+    elif os.environ.get("FLM_SERVE_PORT"):
+        console.say(f"Using environment-specified port: {settings.port}")
+    _serve(model, settings)
+
+
+def _serve(model: str, settings: Settings) -> None:
+    from flm.engine.residency import Resident, load
+    from flm.hub.prepare import prepare_model
+    from flm.hub.reference import resolve
+    from flm.server.serve import run_server
+
+    wanted = resolve(model)  # a wrong name is told before anything is opened
+
+    def load_model() -> Resident:
+        bundle, card = prepare_model(wanted.text, settings)
+        console.say(f"Loading model: {bundle.folder.parent}")
+        return load(bundle, card, settings, say=console.say, warn=console.warn)
+
+    def say_ready(resident: Resident) -> None:
+        for line in ready_lines(settings, resident.card.tag, resident.context_length):
+            console.say(line)
+
+    console.say(f"Starting server on port {settings.port}...")
+    run_server(settings, load_model, ready=say_ready)
+
+
+def ready_lines(settings: Settings, tag: str, context_length: int) -> list[str]:
+    """Where the server is and what to try first: a line to paste into a shell."""
+    host = "127.0.0.1" if settings.host in ("0.0.0.0", "::", "") else settings.host
+    host = f"[{host}]" if ":" in host else host
+    url = f"http://{host}:{settings.port}/v1"
+    body = json.dumps({"model": tag, "messages": [{"role": "user", "content": "Say hello."}]})
+    quoted = body.replace("'", "'\\''")
+    key = " -H 'Authorization: Bearer YOUR_KEY'" if settings.api_keys else ""
+    return [
+        f"WebServer started on port {settings.port}: {url} serves {tag}, "
+        f"{context_length:,} tokens of context",
+        "Try:\n"
+        f"  curl {url}/chat/completions{key} -H 'Content-Type: application/json' -d '{quoted}'",
+        "Press Ctrl+C to stop.",
+    ]
+
+
+def _say_what_is_ignored(settings: Settings, model: str | None) -> None:
+    for name, asked in (("--asr", settings.asr), ("--embed", settings.embed)):
+        if asked and model is None:
+            raise UnsupportedFeature(
+                f"{name} asks for a model that flm cannot run yet.", fix="flm serve smollm2:135m"
+            )
+        if asked:
+            console.warn(f"{name} is ignored: flm cannot run such a model yet")
+    if settings.preemption:
+        console.warn("--preemption is ignored: it has no effect on Linux")
