@@ -1,0 +1,116 @@
+"""Text to token ids and back, over Hugging Face's tokenizer.json.
+
+Invariants:
+  * Nothing changes after `load`, so one Tokenizer serves any number of threads.
+  * `decode(ids)` is the UTF-8 text of the joined `piece_bytes`: what Detokenizer streams.
+"""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from flm.errors import BadModelFile, BadRequest, FlmError
+from flm.text.endings import ending_ids
+from flm.text.pieces import alphabet_of, byte_level
+from flm.text.tokenizer_config import TokenizerConfig, read_tokenizer_config
+
+_FIX = "pull the model again, or use another copy of it"
+_FIX_TEXT = "shorten its longest run of spaces or letters"
+
+
+class Tokenizer:
+    """`vocabulary` is the number of ids; a model may have more logits, whose ids decode to nothing.
+
+    `special_ids` are tokens that are never shown; `eos_ids`, some of them, end a reply.
+    `add_bos`: plain text is to be read after `bos_id` (chat templates write it themselves).
+    """
+
+    def __init__(self, tokenizer: Any, config: TokenizerConfig) -> None:
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        self._tokenizer = tokenizer
+        self._piece_bytes, self.drops_first_space = alphabet_of(tokenizer.decoder)
+        added = tokenizer.get_added_tokens_decoder()
+        # Byte-level added tokens are written as they are, outside the alphabet.
+        self._literal = (
+            {id_: bytes(token.content, "utf-8") for id_, token in added.items()}
+            if self._piece_bytes is byte_level
+            else {}
+        )
+        self.vocabulary: int = max(tokenizer.get_vocab().values(), default=-1) + 1
+        self.bos_token, self.eos_token = config.bos_token, config.eos_token
+        self.bos_id: int | None = tokenizer.token_to_id(self.bos_token)
+        # Where the config is silent, the tokenizer's own post-processor shows what it adds.
+        adds = tokenizer.encode("").ids[:1] == [self.bos_id]
+        self.add_bos = self.bos_id is not None and (
+            adds if config.add_bos is None else config.add_bos
+        )
+        special = {token.content: id_ for id_, token in added.items() if token.special}
+        eos_id = tokenizer.token_to_id(self.eos_token)
+        declared = [*config.declared_eos_ids, *([] if eos_id is None else [eos_id])]
+        self.eos_ids = frozenset(config.eos_ids or ending_ids(special, declared))
+        self.special_ids = self.eos_ids | frozenset(special.values())
+
+    @classmethod
+    def load(cls, folder: Path) -> "Tokenizer":
+        """Read tokenizer.json, and beside it tokenizer_config.json and generation_config.json.
+
+        Raises BadModelFile when the first is missing or any of them is broken.
+        """
+        return cls(_parse(folder / "tokenizer.json"), read_tokenizer_config(folder))
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of `text`. Special tokens written in it are parsed; none is added."""
+        with _panics_as(BadRequest, "the text cannot be cut into words", fix=_FIX_TEXT):
+            encoding = self._tokenizer.encode(_well_formed(text), add_special_tokens=False)
+        ids: list[int] = encoding.ids
+        return ids
+
+    def decode(self, ids: Iterable[int], *, skip_special: bool = True) -> str:
+        """Text of `ids`; bytes that are not UTF-8 become U+FFFD."""
+        shown = (id_ for id_ in ids if not (skip_special and id_ in self.special_ids))
+        text = b"".join(map(self.piece_bytes, shown))
+        return (text.removeprefix(b" ") if self.drops_first_space else text).decode(
+            errors="replace"
+        )
+
+    def piece(self, id_: int) -> str:
+        """A token as text, special ones by name. Part of a character is U+FFFD."""
+        return self.piece_bytes(id_).decode(errors="replace")
+
+    def piece_bytes(self, id_: int) -> bytes:
+        """The bytes a token stands for; empty when no token has this id."""
+        if id_ in self._literal:
+            return self._literal[id_]
+        piece = self._tokenizer.id_to_token(id_)
+        return b"" if piece is None else self._piece_bytes(piece)
+
+
+def _well_formed(text: str) -> str:
+    """`text` without lone surrogates, which JSON can carry and UTF-8 cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
+def _parse(path: Path) -> Any:
+    import tokenizers
+
+    if not path.is_file():
+        raise BadModelFile(f"{path} is missing", fix=_FIX)
+    with _panics_as(BadModelFile, f"{path} is broken", fix=_FIX):
+        return tokenizers.Tokenizer.from_file(str(path))
+
+
+@contextmanager
+def _panics_as(error_type: type[FlmError], message: str, *, fix: str) -> Iterator[None]:
+    """Any failure inside becomes this error: the library may panic, which is not an Exception."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit, GeneratorExit):
+        raise
+    except BaseException as error:
+        raise error_type(f"{message}: {error}", fix=fix) from error
