@@ -23,7 +23,12 @@ from flm.graph.weights.gguf import GgufFile
 from flm.models.family import Source, architecture, family_of, open_source
 
 # Files a Hugging Face folder may bring that the tokenizer and the template are read from.
-TEXT_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
+TEXT_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "generation_config.json",
+    "chat_template.jinja",
+)
 # Packed codes, float32 scales and minimums against the source's bytes, at the most.
 GROWTH_MAX = 2.5
 

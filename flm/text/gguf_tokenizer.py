@@ -126,12 +126,12 @@ def _sentencepiece(vocabulary: GgufVocabulary, architecture: object) -> tuple[di
 
 
 def _added_tokens(vocabulary: GgufVocabulary) -> list[dict[str, Any]]:
-    shown = vocabulary.of_type(TokenType.USER_DEFINED)
     special = vocabulary.of_type(TokenType.CONTROL, TokenType.UNKNOWN)
+    added = vocabulary.of_type(TokenType.CONTROL, TokenType.UNKNOWN, TokenType.USER_DEFINED)
     plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
     return [
         {"id": id_, "content": token, **plain, "special": token in special}
-        for token, id_ in sorted((special | shown).items(), key=itemgetter(1))
+        for token, id_ in added.items()
     ]
 
 

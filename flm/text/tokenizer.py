@@ -69,11 +69,11 @@ class Tokenizer:
 
     def decode(self, ids: Iterable[int], *, skip_special: bool = True) -> str:
         """Text of `ids`; bytes that are not UTF-8 become U+FFFD."""
-        shown = (id_ for id_ in ids if not (skip_special and id_ in self.special_ids))
-        text = b"".join(map(self.piece_bytes, shown))
-        return (text.removeprefix(b" ") if self.drops_first_space else text).decode(
-            errors="replace"
-        )
+        hidden = self.special_ids if skip_special else frozenset()
+        text = b"".join(self.piece_bytes(id_) for id_ in ids if id_ not in hidden)
+        if self.drops_first_space:
+            text = text.removeprefix(b" ")
+        return text.decode(errors="replace")
 
     def piece(self, id_: int) -> str:
         """A token as text, special ones by name. Part of a character is U+FFFD."""
@@ -110,7 +110,7 @@ def _panics_as(error_type: type[FlmError], message: str, *, fix: str) -> Iterato
     """Any failure inside becomes this error: the library may panic, which is not an Exception."""
     try:
         yield
-    except (KeyboardInterrupt, SystemExit, GeneratorExit):
+    except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:
         raise error_type(f"{message}: {error}", fix=fix) from error

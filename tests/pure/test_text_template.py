@@ -158,6 +158,16 @@ def test_blocks_are_trimmed_and_loops_controlled() -> None:
     assert render(source, USER, Message("user", "b"), Message("user", "c")) == "bFalse\nx\n"
 
 
+def test_loops_run_over_all_that_jinja_loops_over() -> None:
+    source = (
+        "{% for x in [1, 2] %}{{ loop.length }}{{ x }}{% else %}no{% endfor %}"
+        "{% for k, v in {'a': 1}.items() %}{{ k }}{{ v }}{{ loop.previtem is defined }}{% endfor %}"
+        "{% for c in 'xy' if c != 'x' %}{{ c }}{% endfor %}"
+        "{% for n in nothing %}{% else %}no{% endfor %}"
+    )
+    assert render(source) == "2122a1Falseyno"
+
+
 def test_the_templates_own_words_reach_the_client() -> None:
     for name, messages, words in [
         ("tools_first", (Message("system", "S"),), "this template needs a user message"),
