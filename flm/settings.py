@@ -236,8 +236,9 @@ def _number(value: object, *, whole: bool) -> int | float:
 
 
 def _words(value: object) -> tuple[str, ...]:
-    """A list of words, or one text with commas between them."""
-    parts = value.split(",") if isinstance(value, str) else value
-    if not isinstance(parts, list | tuple) or not all(isinstance(part, str) for part in parts):
+    """A list of words, or a text with commas between them, or a list of such texts."""
+    texts = [value] if isinstance(value, str) else value
+    if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
         raise ValueError(value)
-    return tuple(part.strip() for part in parts if part.strip())
+    words = [word.strip() for text in texts for word in text.split(",")]
+    return tuple(word for word in words if word)

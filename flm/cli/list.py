@@ -1,6 +1,7 @@
 """flm list"""
 
 import json
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -31,21 +32,34 @@ def command(
             f"--filter is '{filter_}', which is not one of {', '.join(FILTERS)}",
             fix="for example flm list --filter installed",
         )
-    here = {found.text: found for found in Shelf(settings.model_path).installed()}
-    entries = [_card_entry(card, card.tag in here) for card in cards()]
-    known = {card.tag for card in cards()}
-    entries += [_other_entry(found) for text, found in here.items() if text not in known]
+    entries = _entries(settings.model_path)
     if filter_ != "all":
         entries = [entry for entry in entries if entry["installed"] == (filter_ == "installed")]
     if json_:
         console.write(json.dumps({"models": entries}, indent=4, sort_keys=True) + "\n")
-        return
+    else:
+        _show(entries, marks=not quiet)
+
+
+def show_models(model_path: Path) -> None:
+    _show(_entries(model_path), marks=True)
+
+
+def _show(entries: list[dict[str, Any]], *, marks: bool) -> None:
     console.write("Models:\n")
     if not entries:
         console.write("  No models found for the specified filter.\n")
     for entry in entries:
-        mark = "" if quiet else " ✅" if entry["installed"] else " ⏬"
+        mark = (" ✅" if entry["installed"] else " ⏬") if marks else ""
         console.write(f"  - {entry['name']}{mark}\n")
+
+
+def _entries(model_path: Path) -> list[dict[str, Any]]:
+    here = {found.text: found for found in Shelf(model_path).installed()}
+    known = {card.tag for card in cards()}
+    return [_card_entry(card, card.tag in here) for card in cards()] + [
+        _other_entry(found) for text, found in here.items() if text not in known
+    ]
 
 
 def _card_entry(card: Card, installed: bool) -> dict[str, Any]:

@@ -11,15 +11,19 @@ from flm.settings import FIELDS, Settings, key, load_settings
 
 def _setting(name: str, *also: str, panel: str) -> Any:
     """An option for the setting `name`; its value is checked where flm.toml's is."""
-    bounds = FIELDS[name].metadata
-    metavar = "|".join(bounds["choices"]) if "choices" in bounds else key(name).split("-")[-1]
-    default = FIELDS[name].default
+    bounds, kind, default = FIELDS[name].metadata, FIELDS[name].type, FIELDS[name].default
+    if "choices" in bounds:
+        metavar = "|".join(bounds["choices"])
+    elif kind is bool:
+        metavar = "0|1"
+    else:
+        metavar = "N" if "low" in bounds else key(name).split("-")[-1].rstrip("s").upper()
     shown = f" (default: {default})" if isinstance(default, str) or _is_number(default) else ""
     return typer.Option(
         f"--{key(name)}",
         *also,
         help=bounds["help"] + shown,
-        metavar=metavar if "choices" in bounds else metavar.upper(),
+        metavar=metavar,
         rich_help_panel=panel,
         show_default=False,
     )

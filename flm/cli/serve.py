@@ -7,7 +7,9 @@ import typer
 
 from flm import console
 from flm.cli import options
+from flm.cli.resident import load_resident
 from flm.errors import UnsupportedFeature
+from flm.hub.reference import resolve
 from flm.settings import Settings
 
 DEFAULT_MODEL = "smollm2:135m"
@@ -56,24 +58,16 @@ def command(
 
 
 def _serve(model: str, settings: Settings) -> None:
-    from flm.engine.residency import Resident, load
-    from flm.hub.prepare import prepare_model
-    from flm.hub.reference import resolve
-    from flm.server.serve import run_server
-
     wanted = resolve(model)  # a wrong name is told before anything is opened
-
-    def load_model() -> Resident:
-        bundle, card = prepare_model(wanted.text, settings)
-        console.say(f"Loading model: {bundle.folder.parent}")
-        return load(bundle, card, settings, say=console.say, warn=console.warn)
+    from flm.engine.residency import Resident
+    from flm.server.serve import run_server
 
     def say_ready(resident: Resident) -> None:
         for line in ready_lines(settings, resident.card.tag, resident.context_length):
             console.say(line)
 
     console.say(f"Starting server on port {settings.port}...")
-    run_server(settings, load_model, ready=say_ready)
+    run_server(settings, lambda: load_resident(wanted.text, settings), ready=say_ready)
 
 
 def ready_lines(settings: Settings, tag: str, context_length: int) -> list[str]:

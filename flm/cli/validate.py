@@ -30,8 +30,8 @@ def command(
     trouble = _cpu_trouble()
     ready = trouble is None if settings.device == "cpu" else machine.npu_ready
     if json_:
-        report = _report(machine) | {"cpu_ready": trouble is None, "ready": ready}
-        console.write(json.dumps(report, indent=4, sort_keys=True) + "\n")
+        said = report(machine) | {"cpu_ready": trouble is None, "ready": ready}
+        console.write(json.dumps(said, indent=4, sort_keys=True) + "\n")
     else:
         _print_npu(machine)
         _print_cpu(machine, trouble)
@@ -52,7 +52,7 @@ def _cpu_trouble() -> DeviceUnavailable | None:
     return None
 
 
-def _report(machine: Machine) -> dict[str, Any]:
+def report(machine: Machine) -> dict[str, Any]:
     """FastFlowLM's keys about the NPU, then ours about the CPU."""
     versions = [npu.drm for npu in machine.npus if npu.drm]
     drm = {"drm_version": ".".join(map(str, versions[0][:2]))} if versions else {}

@@ -10,6 +10,8 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
+from flm.devices.machine import cores_physical, memory_bytes
+
 KERNEL_MIN = (6, 17)
 FIRMWARE_MIN = (1, 1)
 DRM_MIN = (0, 6)
@@ -75,31 +77,9 @@ def probe(root: Path = Path("/")) -> Machine:
         memlock_mb=_memlock_mb(),
         cpu=cpu,
         cpu_flags=flags,
-        cores=physical_cores(root),
-        memory_bytes=memory_bytes(root),
+        cores=cores_physical(),
+        memory_bytes=memory_bytes(),
     )
-
-
-def physical_cores(root: Path = Path("/")) -> int:
-    """Cores this process may run on: hyperthreads count once, and a container's share counts."""
-    allowed = os.sched_getaffinity(0)
-    cores = set()
-    for cpu in allowed:
-        topology = root / f"sys/devices/system/cpu/cpu{cpu}/topology"
-        core = _text(topology / "core_id") or str(cpu)
-        cores.add((_text(topology / "physical_package_id"), core))
-    quota, _, period = _text(root / "sys/fs/cgroup/cpu.max").partition(" ")
-    if quota.isdecimal() and period.isdecimal():
-        return max(1, min(len(cores), int(quota) // int(period)))
-    return max(1, len(cores))
-
-
-def memory_bytes(root: Path = Path("/")) -> int:
-    """Memory of the machine, or of the container we run in."""
-    total = re.search(r"MemTotal:\s+(\d+) kB", _text(root / "proc/meminfo"))
-    sizes = [int(total[1]) * 1024] if total else []
-    limit = _text(root / "sys/fs/cgroup/memory.max")
-    return min([*sizes, *([int(limit)] if limit.isdecimal() else [])], default=0)
 
 
 def numbers(version: str) -> tuple[int, ...]:

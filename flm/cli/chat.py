@@ -1,0 +1,74 @@
+"""A conversation with one loaded model, a message at a time.
+
+Invariants:
+  * `messages` holds what was said so far: the system message apart, user and assistant in turn.
+  * A reply that was stopped is kept as far as it went; one that failed leaves no trace.
+"""
+
+from collections.abc import Generator
+from dataclasses import dataclass, field, replace
+from queue import SimpleQueue
+
+from flm.core.chat import Conversation, Delta, DeltaKind, Message
+from flm.core.event import Event, Usage
+from flm.core.request import SamplingParams
+from flm.engine.conversation import Conversations, Terms
+
+
+@dataclass(slots=True)
+class Chat:
+    """`max_tokens` None: as long as the context allows. `usage` is the last reply's."""
+
+    conversations: Conversations
+    sampling: SamplingParams
+    system: str = ""
+    max_tokens: int | None = None
+    thinking: bool | None = None
+    reasoning_effort: str | None = None
+    messages: list[Message] = field(default_factory=list)
+    usage: Usage | None = None
+    _asked: int = 0
+
+    def ask(self, text: str) -> Generator[Delta, None, None]:
+        """The reply as it is written. Closing the generator stops the reply.
+
+        Raises PromptTooLong, BadRequest, DeviceFailed.
+        """
+        said = [*self.messages, Message("user", text)]
+        self._asked += 1
+        answer = self.conversations.chat(
+            self._conversation(said),
+            Terms(self.sampling, self.max_tokens),
+            request_id=f"chat-{self._asked}",
+        )[0]
+        events: SimpleQueue[Event] = SimpleQueue()
+        self.conversations.submit(answer, events.put)
+        reply = ""
+        try:
+            while not answer.finished:
+                for delta in answer.read(events.get()):
+                    reply += delta.text if delta.kind is DeltaKind.CONTENT else ""
+                    yield delta
+        except (GeneratorExit, KeyboardInterrupt):
+            self.conversations.cancel(answer)
+            while not answer.finished:
+                answer.read(events.get())
+            raise
+        finally:
+            if answer.finished:
+                self.usage = answer.usage
+                self.messages = [*said, Message("assistant", reply)]
+
+    def clear(self) -> None:
+        self.messages, self.usage = [], None
+
+    def set_sampling(self, **values: float | int | None) -> None:
+        self.sampling = replace(self.sampling, **values)  # type: ignore[arg-type]
+
+    def _conversation(self, messages: list[Message]) -> Conversation:
+        system = [Message("system", self.system)] if self.system else []
+        return Conversation(
+            messages=(*system, *messages),
+            thinking=self.thinking,
+            reasoning_effort=self.reasoning_effort,
+        )

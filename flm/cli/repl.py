@@ -1,0 +1,102 @@
+"""The loop of flm run: read a message or a /command, show the reply as it is written."""
+
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+
+from flm import console
+from flm.cli import slash
+from flm.cli.chat import Chat
+from flm.cli.resident import load_resident
+from flm.core.chat import DeltaKind
+from flm.core.event import Usage
+from flm.engine.conversation import Conversations
+from flm.engine.residency import Resident
+from flm.errors import FlmError
+from flm.settings import Settings
+
+GREY = "90"
+STOPPED = "\n(stopped)\n"
+
+
+class Repl:
+    """One model is loaded at a time; /load closes it before the next one opens."""
+
+    def __init__(self, resident: Resident, settings: Settings) -> None:
+        self.settings = settings
+        self.resident = resident
+        self.chat = Chat(Conversations(resident), resident.card.sampling)
+        self.verbose = False
+        self.over = False
+
+    def run(self, read: Callable[[], str]) -> None:
+        """Until /bye or the end of input. Ctrl-C at the prompt clears it, in a reply stops that."""
+        while not self.over:
+            try:
+                self.take(read())
+            except KeyboardInterrupt:
+                console.write("(Ctrl-D or /bye leaves)\n")
+            except EOFError:
+                self.over = True
+
+    def take(self, line: str) -> None:
+        """One message or /command. What goes wrong is told; the chat goes on."""
+        text = line.strip()
+        try:
+            if text.startswith("/"):
+                slash.obey(self, text)
+            elif text:
+                self.answer(text)
+        except FlmError as error:
+            console.fail(error.message, fix=error.fix)
+
+    def answer(self, text: str) -> None:
+        kind = DeltaKind.CONTENT
+        try:
+            with closing(self.chat.ask(text)) as reply:
+                for delta in reply:
+                    if delta.kind is not kind:
+                        console.write("\n")
+                        kind = delta.kind
+                    grey = GREY if kind is DeltaKind.REASONING else None
+                    console.write(delta.text, colour=grey)
+            console.write("\n")
+        except KeyboardInterrupt:
+            console.write(STOPPED)
+        if self.verbose and self.chat.usage:
+            console.write(verbose_block(self.chat.usage, self.resident.context_length))
+
+    def open(self, model: str, settings: Settings) -> None:
+        """Another model, or the same with other settings, in this one's place.
+
+        If it cannot be loaded, the old one is loaded again.
+        """
+        old, chat = self.resident.card.tag, self.chat
+        self.resident.close()
+        try:
+            self.resident = load_resident(model, settings)
+            self.settings = settings
+        except FlmError:
+            self.resident = load_resident(old, self.settings)
+            raise
+        finally:
+            self.chat = replace(
+                chat,
+                conversations=Conversations(self.resident),
+                sampling=self.resident.card.sampling,
+            )
+
+
+def verbose_block(usage: Usage, context_length: int) -> str:
+    total = usage.prompt_tokens + usage.completion_tokens
+    fresh = usage.prompt_tokens - usage.cached_tokens
+    read = fresh / usage.prefill_s if usage.prefill_s else 0.0
+    written = (usage.completion_tokens - 1) / usage.decode_s if usage.decode_s else 0.0
+    return (
+        f"\nVerbose:\n"
+        f"  Total tokens:        {total} ({total / context_length:.1%})\n"
+        f"  Time to first token: {usage.queue_s + usage.prefill_s:.2f} s "
+        f"({usage.cached_tokens} of {usage.prompt_tokens} tokens kept)\n"
+        f"  Prefill speed:       {read:.1f} tokens/s\n"
+        f"  Decoding speed:      {written:.1f} tokens/s\n"
+    )

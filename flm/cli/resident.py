@@ -1,0 +1,21 @@
+"""A model ready to be asked, for the commands that talk to one themselves."""
+
+from typing import TYPE_CHECKING
+
+from flm import console
+from flm.hub.reference import resolve
+from flm.settings import Settings
+
+if TYPE_CHECKING:
+    from flm.engine.residency import Resident
+
+
+def load_resident(model: str, settings: Settings) -> "Resident":
+    """Fetched, compiled, loaded. Raises what these raise; an unknown name at once."""
+    wanted = resolve(model)
+    from flm.engine.residency import load
+    from flm.hub.prepare import prepare_model
+
+    bundle, card = prepare_model(wanted.text, settings)
+    console.say(f"Loading model: {bundle.folder.parent}")
+    return load(bundle, card, settings, say=console.say, warn=console.warn)

@@ -1,0 +1,73 @@
+"""flm run"""
+
+import sys
+from contextlib import closing
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from flm import console
+from flm.cli import options
+from flm.errors import BadRequest
+
+if TYPE_CHECKING:
+    from flm.cli.chat import Chat
+
+Prompt = Annotated[
+    str | None,
+    typer.Argument(metavar="[PROMPT]", help="ask this and leave; - reads it from a pipe"),
+]
+
+
+def command(
+    context: typer.Context,
+    model: options.Model,
+    prompt: Prompt = None,
+    ctx_len: options.CtxLen = None,
+    prefill_chunk_len: options.PrefillChunkLen = None,
+    device: options.Device = None,
+    threads: options.Threads = None,
+    kv_dtype: options.KvDtype = None,
+    prefix_cache_mb: options.PrefixCacheMb = None,
+    pmode: options.Pmode = None,
+    preemption: options.Preemption = None,
+    img_pre_resize: options.ImgPreResize = None,
+    quiet: options.Quiet = False,
+    log_level: options.LogLevel = None,
+    config: options.Config = None,
+) -> None:
+    """Chat with a model here. A prompt that comes through a pipe is answered, and that is all."""
+    settings = options.settings_of(context)
+    person = sys.stdin.isatty() and prompt is None
+    if prompt in (None, "-") and not person:
+        prompt = sys.stdin.read().strip()
+        if not prompt:
+            raise BadRequest("There is no prompt.", fix=f"echo Hello | flm run {model}")
+    if not (person or log_level):
+        console.configure(level="warning")  # what is asked for is the reply alone
+
+    from flm.cli.prompt import line_reader
+    from flm.cli.repl import Repl
+    from flm.cli.resident import load_resident
+    from flm.cli.slash import COMMANDS
+
+    repl = Repl(load_resident(model, settings), settings)
+    try:
+        if prompt is not None:
+            _answer_once(repl.chat, prompt)
+        else:
+            console.write(f"\nThis is {repl.resident.card.tag}. /? lists commands, /bye leaves.\n")
+            commands = [f"/{name}" for name in COMMANDS]
+            repl.run(line_reader(settings.model_path / "history" / "prompts", commands))
+    finally:
+        repl.resident.close()
+
+
+def _answer_once(chat: "Chat", prompt: str) -> None:
+    from flm.core.chat import DeltaKind
+
+    with closing(chat.ask(prompt)) as reply:
+        for delta in reply:
+            if delta.kind is DeltaKind.CONTENT:
+                console.write(delta.text)
+    console.write("\n")

@@ -1,0 +1,209 @@
+"""flm run: what was said is remembered, a stopped reply is kept, and no slip ends the chat."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from flm import console
+from flm.cli.chat import Chat
+from flm.cli.repl import Repl
+from flm.cli.slash import COMMANDS
+from flm.core.chat import Conversation, DeltaKind
+from flm.core.event import Event, Finished, FinishReason, Generated, Usage
+from flm.core.prompt import Prompt
+from flm.core.request import Request, SamplingParams
+from flm.engine.conversation import Answer, Terms
+from flm.errors import PromptTooLong
+from flm.models.cards import find
+from flm.settings import Settings
+from flm.text.splitter import Splitter
+
+
+class Echo:
+    """Conversations whose replies repeat the last message, word by word.
+
+    A message "long ..." goes on until it is cancelled; "too long" does not fit.
+    """
+
+    def __init__(self) -> None:
+        self.heard: list[Conversation] = []
+        self.terms: list[Terms] = []
+        self.endless: tuple[str, Callable[[Event], None]] | None = None
+
+    def chat(self, conversation: Conversation, terms: Terms, *, request_id: str) -> list[Answer]:
+        text = conversation.messages[-1].content or ""
+        if text == "too long":
+            raise PromptTooLong(prompt_tokens=9, context_length=8)
+        self.heard.append(conversation)
+        self.terms.append(terms)
+        request = Request(request_id, Prompt((1,)), terms.sampling, max_tokens=9)
+        return [Answer(request, Splitter())]
+
+    def submit(self, answer: Answer, listener: Callable[[Event], None]) -> None:
+        text = self.heard[-1].messages[-1].content or ""
+        for number, word in enumerate(text.split(" ")):
+            listener(Generated(answer.request.id, number, " " * bool(number) + word))
+        if text.startswith("long"):
+            self.endless = (answer.request.id, listener)
+        else:
+            self._end(answer.request.id, listener, FinishReason.STOP)
+
+    def cancel(self, answer: Answer) -> None:
+        assert self.endless is not None
+        self._end(*self.endless, FinishReason.CANCELLED)
+
+    def _end(self, name: str, listener: Callable[[Event], None], reason: FinishReason) -> None:
+        listener(Finished(name, reason, Usage(10, 4, 3, 0.0, 0.5, 0.1)))
+
+
+@pytest.fixture
+def echo() -> Echo:
+    return Echo()
+
+
+@pytest.fixture
+def chat(echo: Echo) -> Chat:
+    conversations: Any = echo
+    return Chat(conversations, SamplingParams())
+
+
+@pytest.fixture
+def repl(chat: Chat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Repl:
+    resident: Any = SimpleNamespace(
+        card=find("smollm2:135m"),
+        context_length=8192,
+        bundle=SimpleNamespace(family="llama"),
+        device=SimpleNamespace(name="cpu"),
+        close=lambda: None,
+    )
+    made = Repl(resident, Settings(model_path=tmp_path))
+    made.chat = chat
+    return made
+
+
+@pytest.fixture(autouse=True)
+def _reset() -> Iterator[None]:
+    yield
+    console.configure()
+
+
+def said(chat: Chat) -> list[tuple[str, str | None]]:
+    return [(message.role, message.content) for message in chat.messages]
+
+
+def test_each_message_is_asked_with_all_that_was_said(chat: Chat, echo: Echo) -> None:
+    chat.system = "Be brief."
+    assert "".join(delta.text for delta in chat.ask("one two")) == "one two"
+    list(chat.ask("three"))
+    assert [(m.role, m.content) for m in echo.heard[-1].messages] == [
+        ("system", "Be brief."),
+        ("user", "one two"),
+        ("assistant", "one two"),
+        ("user", "three"),
+    ]
+    chat.clear()
+    assert said(chat) == []
+
+
+def test_a_stopped_reply_is_kept_as_far_as_it_went(chat: Chat) -> None:
+    reply = chat.ask("long story")
+    assert next(reply).text == "long"
+    reply.close()
+    assert said(chat) == [("user", "long story"), ("assistant", "long")]
+
+
+def test_a_thought_is_shown_but_not_remembered(chat: Chat) -> None:
+    kinds = {delta.kind for delta in chat.ask("<think>hm </think> yes")}
+    assert kinds == {DeltaKind.REASONING, DeltaKind.CONTENT}
+    assert "hm" not in (chat.messages[-1].content or "")
+
+
+def test_ctrl_c_stops_the_reply_and_not_the_program(
+    repl: Repl, echo: Echo, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = iter(["long story", KeyboardInterrupt(), "next", "/bye", "never"])
+    shown: list[str] = []
+
+    def write(text: str, **_: object) -> None:
+        shown.append(text)
+        if echo.endless and text == " story":
+            raise KeyboardInterrupt
+
+    def read() -> str:
+        line = next(lines)
+        if isinstance(line, KeyboardInterrupt):
+            raise line
+        return line
+
+    monkeypatch.setattr(console, "write", write)
+    repl.run(read)
+    assert "\n(stopped)\n" in shown
+    assert [message for role, message in said(repl.chat) if role == "user"] == [
+        "long story",
+        "next",
+    ]
+
+
+def test_a_slip_is_told_and_the_chat_goes_on(
+    repl: Repl, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for line in ("too long", "/nonsense", "/set temp hot", "/set x 1", "/input none.txt", "/load"):
+        repl.take(line)
+        err = capsys.readouterr().err
+        assert err.startswith("[ERROR]  "), line
+        assert len(err.splitlines()) == 2, line
+    repl.take("still here")
+    assert capsys.readouterr().out == "still here\n"
+
+
+def test_set_changes_how_the_next_reply_is_chosen(repl: Repl, echo: Echo) -> None:
+    for line in ("/set temp 0.25", "/set topk 3", "/set gen-lim 7", "/set sys-msg Be kind.", "hi"):
+        repl.take(line)
+    assert (echo.terms[-1].sampling.temperature, echo.terms[-1].sampling.top_k) == (0.25, 3)
+    assert echo.terms[-1].max_tokens == 7
+    assert echo.heard[-1].messages[0].content == "Be kind."
+
+
+def test_a_file_is_put_behind_the_question(repl: Repl, echo: Echo, tmp_path: Path) -> None:
+    (tmp_path / "my notes.txt").write_text("Buy milk.")
+    repl.take(f'/input "{tmp_path}/my notes.txt" What must I do?')
+    assert echo.heard[-1].messages[-1].content == "What must I do?\n\nBuy milk."
+
+
+def test_save_writes_what_history_shows(repl: Repl, capsys: pytest.CaptureFixture[str]) -> None:
+    repl.take("hello")
+    capsys.readouterr()
+    repl.take("/history")
+    shown = capsys.readouterr().out
+    assert shown == "user: hello\nassistant: hello\n"
+    repl.take("/save")
+    (file,) = (repl.settings.model_path / "history").iterdir()
+    assert file.read_text() == shown
+
+
+def test_verbose_shows_time_and_speeds(repl: Repl, capsys: pytest.CaptureFixture[str]) -> None:
+    repl.take("/verbose")
+    repl.take("hello")
+    out = capsys.readouterr().out
+    assert "Time to first token: 0.50 s (4 of 10 tokens kept)" in out
+    assert "Prefill speed:       12.0 tokens/s" in out
+    assert "Decoding speed:      20.0 tokens/s" in out
+
+
+@pytest.mark.parametrize("name", sorted(set(COMMANDS) - {"load", "pull", "input", "set"}))
+def test_every_command_without_a_word_after_it_works(
+    repl: Repl, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    repl.take(f"/{name}")
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert out or name in ("bye", "exit", "history")
+
+
+def test_help_lists_every_command(repl: Repl, capsys: pytest.CaptureFixture[str]) -> None:
+    repl.take("/?")
+    out = capsys.readouterr().out
+    assert all(f"/{name}" in out for name in COMMANDS)
