@@ -12,7 +12,18 @@ import typer
 from flm import console
 from flm.errors import FlmError
 
-COMMANDS = ("serve", "run", "pull", "list", "remove", "check", "validate", "version", "port")
+COMMANDS = (
+    "serve",
+    "run",
+    "pull",
+    "list",
+    "remove",
+    "check",
+    "validate",
+    "bench",
+    "version",
+    "port",
+)
 # Options that take no value: the word after them is not theirs.
 SWITCHES = {"-j", "--json", "--quiet", "--force", "-h", "--help", "-v", "--version"}
 # click's, or typer's own copy of it
