@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -103,18 +103,19 @@ def read_plan(path: Path | None) -> BenchPlan:
         return BenchPlan()
     try:
         given = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        return BenchPlan(**{key: _checked(key, value) for key, value in given.items()})
+    except (OSError, ValueError, AttributeError) as error:
         raise BadSettings(
-            f"{path} is no JSON that can be read: {error}", fix='write {"max_length": 8192}'
+            f"{path} is no plan for flm bench: {error}",
+            fix='write {"max_length": 8192, "iterations": 5}, or a "text" too',
         ) from error
-    kinds = {"max_length": int, "iterations": int, "text": str}
-    for key, value in given.items() if isinstance(given, dict) else [("the file", given)]:
-        if type(value) is not kinds.get(key) or not value or (kinds[key] is int and value < 1):
-            raise BadSettings(
-                f"{path}: {key} = {value!r} is not a setting of flm bench",
-                fix="settings are max_length and iterations (whole numbers), and text",
-            )
-    return BenchPlan(**given)
+
+
+def _checked(key: str, value: Any) -> Any:
+    kind = {"max_length": int, "iterations": int, "text": str}.get(key)
+    if kind is None or type(value) is not kind or not value or (kind is int and int(value) < 1):
+        raise ValueError(f"{key} cannot be {value!r}")
+    return value
 
 
 def prompt_tokens(resident: "Resident", text: str, length: int) -> tuple[int, ...]:

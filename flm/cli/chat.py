@@ -7,12 +7,12 @@ Invariants:
 
 from collections.abc import Generator
 from dataclasses import dataclass, field, replace
-from queue import SimpleQueue
 
 from flm.core.chat import Conversation, Delta, DeltaKind, Message
-from flm.core.event import Event, Usage
+from flm.core.event import Usage
 from flm.core.request import SamplingParams
 from flm.engine.conversation import Conversations, Terms
+from flm.llm import Stream
 
 
 @dataclass(slots=True)
@@ -41,18 +41,16 @@ class Chat:
             Terms(self.sampling, self.max_tokens),
             request_id=f"chat-{self._asked}",
         )[0]
-        events: SimpleQueue[Event] = SimpleQueue()
-        self.conversations.submit(answer, events.put)
+        stream = Stream(self.conversations, answer)
         reply = ""
         try:
-            while not answer.finished:
-                for delta in answer.read(events.get()):
-                    reply += delta.text if delta.kind is DeltaKind.CONTENT else ""
-                    yield delta
+            for delta in stream:
+                reply += delta.text if delta.kind is DeltaKind.CONTENT else ""
+                yield delta
         except (GeneratorExit, KeyboardInterrupt):
-            self.conversations.cancel(answer)
-            while not answer.finished:
-                answer.read(events.get())
+            stream.close()
+            for _ in stream:  # to its end: the next message follows what was said
+                pass
             raise
         finally:
             if answer.finished:

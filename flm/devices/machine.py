@@ -7,6 +7,7 @@ CGROUP_LIMITS = (
     Path("/sys/fs/cgroup/memory.max"),
     Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
 )
+CGROUP_CPU = Path("/sys/fs/cgroup/cpu.max")
 
 
 def memory_bytes() -> int:
@@ -29,4 +30,14 @@ def cores_physical() -> int:
     import psutil
 
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return max(1, min(psutil.cpu_count(logical=False) or 1, usable or 1))
+    counts = (psutil.cpu_count(logical=False) or 1, usable or 1, _cores_of_container())
+    return max(1, min(count for count in counts if count is not None))
+
+
+def _cores_of_container() -> int | None:
+    """What a container is held to, in whole cores: more threads than that only wait."""
+    try:
+        quota, _, period = CGROUP_CPU.read_text().partition(" ")
+        return int(quota) // int(period)
+    except (OSError, ValueError):  # no container, or no limit: "max 100000"
+        return None

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from flm.cli.validate import report
+from flm.devices import machine
 from flm.devices import probe as module
 from flm.devices.probe import Npu, numbers, probe
 
@@ -66,3 +67,16 @@ def test_numbers_end_where_a_version_stops_being_numbers() -> None:
     assert numbers("6.17.0-14-generic") == (6, 17, 0)
     assert numbers("1.1.2.64") == (1, 1, 2, 64)
     assert numbers("unknown") == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "cores"), [("50000 100000\n", 1), ("100000 100000\n", 1), ("max 100000\n", None)]
+)
+def test_a_container_held_to_less_than_its_cores_gets_fewer_threads(
+    text: str, cores: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = machine.cores_physical()
+    limit = tmp_path / "cpu.max"
+    limit.write_text(text)
+    monkeypatch.setattr(machine, "CGROUP_CPU", limit)
+    assert machine.cores_physical() == (cores or free)
