@@ -112,8 +112,9 @@ def read_plan(path: Path | None) -> BenchPlan:
 
 
 def _checked(key: str, value: Any) -> Any:
-    kind = {"max_length": int, "iterations": int, "text": str}.get(key)
-    if kind is None or type(value) is not kind or not value or (kind is int and int(value) < 1):
+    kinds = {"max_length": int, "iterations": int, "text": str}
+    known = key in kinds and type(value) is kinds[key]
+    if not (known and value and (key == "text" or value >= 1)):
         raise ValueError(f"{key} cannot be {value!r}")
     return value
 
