@@ -6,7 +6,10 @@
     · UnsupportedFeature      400  asked for something with an effect that we cannot give
   - Unauthorized              401
   - HostNotAllowed            403
+  - OriginNotAllowed          403
   - ModelNotFound             404
+  - NoSuchPath                404
+  - NoSuchMethod              405
   - BodyTooLarge              413
   - QueueFull                 429  with Retry-After
   - ModelLoading              503  with Retry-After
@@ -72,10 +75,28 @@ class HostNotAllowed(FlmError):
     code = "host_not_allowed"
 
 
+class OriginNotAllowed(FlmError):
+    status = 403
+    type = "invalid_request_error"
+    code = "origin_not_allowed"
+
+
 class ModelNotFound(FlmError):
     status = 404
     type = "invalid_request_error"
     code = "model_not_found"
+
+
+class NoSuchPath(FlmError):
+    status = 404
+    type = "invalid_request_error"
+    code = "not_found"
+
+
+class NoSuchMethod(FlmError):
+    status = 405
+    type = "invalid_request_error"
+    code = "method_not_allowed"
 
 
 class BodyTooLarge(FlmError):

@@ -1,0 +1,160 @@
+"""From a conversation to requests, and from events to the deltas a client sees.
+
+The one place that knows the template and the engine. It starts no thread and waits for nothing:
+the server and `LLM` bring their own way of waiting. Rendering and encoding take time in
+proportion to the prompt, so the server calls `chat` and `text` off its event loop.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from flm.core.chat import Conversation, Delta, DeltaKind
+from flm.core.event import Admitted, Event, Failed, Finished, FinishReason, Generated, Usage
+from flm.core.prompt import Boundary, BoundaryKind, Prompt
+from flm.core.request import Request, SamplingParams
+from flm.engine.residency import Resident
+from flm.errors import BadRequest, PromptTooLong
+from flm.prefix.boundaries import text_prompt
+from flm.text.splitter import Splitter
+
+OPENS, CLOSES = "<think>", "</think>"
+OPENING_TOKENS_MAX = 8  # of a prompt's end, enough for the tag that opens a thought
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """How answers are chosen and ended. `max_tokens` None: as many as the window leaves."""
+
+    sampling: SamplingParams
+    max_tokens: int | None = None
+    stop: tuple[str, ...] = ()
+    n: int = 1
+
+
+class Answer:
+    """What one request says: feed it the request's events in order.
+
+    Invariants:
+      * `reason` and `usage` are set together, by the last event, after which nothing is read.
+      * The deltas of all reads, joined, are the reply's text with the thought's tags taken out.
+    """
+
+    def __init__(self, request: Request, splitter: Splitter | None) -> None:
+        self.request = request
+        self.reason: FinishReason | None = None
+        self.usage: Usage | None = None
+        self.reasoning_tokens = 0
+        self._splitter = splitter
+
+    @property
+    def finished(self) -> bool:
+        return self.reason is not None
+
+    def read(self, event: Event) -> list[Delta]:
+        """What the event adds to the reply. Raises a Failed event's error."""
+        assert not self.finished, f"{self.request.id} goes on after its end"
+        match event:
+            case Admitted():
+                return []
+            case Generated():
+                return self._split(event.text, tokens=1)
+            case Finished():
+                self.reason, self.usage = event.reason, event.usage
+                deltas = self._split(event.text, tokens=0)
+                return deltas + (self._splitter.finish() if self._splitter else [])
+            case Failed():
+                raise event.error
+
+    def _split(self, text: str, *, tokens: int) -> list[Delta]:
+        if self._splitter is None:
+            return [Delta(DeltaKind.CONTENT, text)] if text else []
+        thought = self._splitter.thinking
+        deltas = self._splitter.add(text)
+        # The tokens that open and close a thought are part of what it costs.
+        self.reasoning_tokens += tokens * (thought or self._splitter.thinking)
+        return deltas
+
+
+class Conversations:
+    """The way in to one loaded model."""
+
+    def __init__(self, resident: Resident, *, now: Callable[[], datetime] = datetime.now) -> None:
+        self._resident = resident
+        self._now = now
+
+    def chat(self, conversation: Conversation, terms: Terms, *, request_id: str) -> list[Answer]:
+        """One answer for each of `terms.n`, not yet running. Raises PromptTooLong, BadRequest.
+
+        A last message of the assistant is what the answer goes on from; an empty one is dropped.
+        """
+        tokenizer = self._resident.tokenizer
+        conversation, begun = _take_begun(conversation)
+        prompt = self._resident.boundaries.find(conversation, now=self._now())
+        ending = tokenizer.decode(prompt.tokens[-OPENING_TOKENS_MAX:], skip_special=False)
+        thinking = ending.rstrip().endswith(OPENS)
+        if begun:
+            text = f"{CLOSES}\n\n{begun}" if thinking and CLOSES not in begun else begun
+            prompt = _extended(prompt, tokenizer.encode(text))
+            thinking = begun.rfind(OPENS) > begun.rfind(CLOSES)
+        return self._answers(prompt, terms, request_id, thinking=thinking)
+
+    def text(self, text: str | Sequence[int], terms: Terms, *, request_id: str) -> list[Answer]:
+        """The same for a plain completion of text or token ids."""
+        tokenizer = self._resident.tokenizer
+        tokens = tokenizer.encode(text) if isinstance(text, str) else list(text)
+        if isinstance(text, str) and tokenizer.add_bos and tokens[:1] != [tokenizer.bos_id]:
+            assert tokenizer.bos_id is not None
+            tokens.insert(0, tokenizer.bos_id)
+        if not tokens:
+            raise BadRequest("The prompt is empty", fix="send at least one token", param="prompt")
+        return self._answers(text_prompt(tokens), terms, request_id, thinking=None)
+
+    def submit(self, answer: Answer, listener: Callable[[Event], None]) -> None:
+        """Raises QueueFull. The listener is called on the engine's thread and must not wait."""
+        self._resident.thread.submit(answer.request, listener)
+
+    def cancel(self, answer: Answer) -> None:
+        self._resident.thread.cancel(answer.request.id)
+
+    def _answers(
+        self, prompt: Prompt, terms: Terms, request_id: str, *, thinking: bool | None
+    ) -> list[Answer]:
+        room = self._resident.context_length - len(prompt.tokens)
+        if room < 1:
+            raise PromptTooLong(
+                prompt_tokens=len(prompt.tokens), context_length=self._resident.context_length
+            )
+        answers = []
+        for index in range(terms.n):
+            seed = terms.sampling.seed
+            request = Request(
+                id=f"{request_id}-{index}" if index else request_id,
+                prompt=prompt,
+                sampling=replace(terms.sampling, seed=None if seed is None else seed + index),
+                max_tokens=min(room, terms.max_tokens or room),
+                stop=terms.stop,
+            )
+            splitter = None if thinking is None else Splitter(thinking=thinking)
+            answers.append(Answer(request, splitter))
+        return answers
+
+
+def _take_begun(conversation: Conversation) -> tuple[Conversation, str]:
+    """The conversation without assistant messages at its end, and the text begun there."""
+    messages = list(conversation.messages)
+    begun = ""
+    while messages and messages[-1].role == "assistant" and not messages[-1].tool_calls:
+        begun = messages.pop().content or ""
+        if begun.strip():
+            break
+        begun = ""
+    return replace(conversation, messages=tuple(messages)), begun
+
+
+def _extended(prompt: Prompt, tokens: Sequence[int]) -> Prompt:
+    """The prompt with more at its end: what was its end is now passed through."""
+    whole = (*prompt.tokens, *tokens)
+    inner = tuple(b for b in prompt.boundaries if b.kind is not BoundaryKind.END)
+    end = Boundary(len(whole), BoundaryKind.END)
+    return Prompt(whole, (*inner, end), prompt.parts)

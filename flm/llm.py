@@ -1,0 +1,136 @@
+"""A loaded model in a few lines of Python, for scripts, tests and the bench.
+
+with LLM.load("smollm2:135m") as llm:
+    print(llm.chat("Say hello.").text)
+    for delta in llm.stream("Count to five.", temperature=0):
+        print(delta.text, end="")
+"""
+
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from queue import SimpleQueue
+from types import TracebackType
+from typing import Any
+
+from flm.core.chat import Conversation, Delta, DeltaKind, Message
+from flm.core.event import Event, FinishReason, Usage
+from flm.engine.conversation import Answer, Conversations, Terms
+from flm.engine.residency import Resident, load
+from flm.settings import Settings
+
+Messages = str | Sequence[Message | Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    text: str
+    reasoning: str
+    reason: FinishReason
+    usage: Usage
+
+
+class Stream(Iterator[Delta]):
+    """The deltas of a reply as they come; `reply` once they are through. `close` stops it."""
+
+    def __init__(self, conversations: Conversations, answer: Answer) -> None:
+        self._conversations = conversations
+        self._answer = answer
+        self._events: SimpleQueue[Event] = SimpleQueue()
+        self._said: list[Delta] = []
+        self._due: list[Delta] = []
+        conversations.submit(answer, self._events.put)
+
+    def __next__(self) -> Delta:
+        while not self._due:
+            if self._answer.finished:
+                raise StopIteration
+            self._due = self._answer.read(self._events.get())
+            self._said += self._due
+        return self._due.pop(0)
+
+    def close(self) -> None:
+        self._conversations.cancel(self._answer)
+
+    @property
+    def reply(self) -> Reply:
+        """All of it; waits for the end."""
+        for _ in self:
+            pass
+        assert self._answer.reason is not None
+        assert self._answer.usage is not None
+        return Reply(
+            text=self._joined(DeltaKind.CONTENT),
+            reasoning=self._joined(DeltaKind.REASONING),
+            reason=self._answer.reason,
+            usage=self._answer.usage,
+        )
+
+    def _joined(self, kind: DeltaKind) -> str:
+        return "".join(delta.text for delta in self._said if delta.kind is kind)
+
+
+class LLM:
+    """Terms are `max_tokens`, `stop` and the fields of SamplingParams; the card's otherwise."""
+
+    def __init__(self, resident: Resident) -> None:
+        self.resident = resident
+        self._conversations = Conversations(resident)
+
+    @classmethod
+    def load(cls, model: str, settings: Settings | None = None) -> "LLM":
+        """A tag, a path or an address, fetched and compiled if need be."""
+        from flm.hub.prepare import prepare_model
+
+        settings = settings or Settings()
+        return cls(load(*prepare_model(model, settings), settings))
+
+    def chat(self, messages: Messages, *, thinking: bool | None = None, **terms: Any) -> Reply:
+        """Raises PromptTooLong, BadRequest, QueueFull, DeviceFailed."""
+        return self.stream(messages, thinking=thinking, **terms).reply
+
+    def stream(self, messages: Messages, *, thinking: bool | None = None, **terms: Any) -> Stream:
+        conversation = Conversation(_messages(messages), thinking=thinking)
+        asked = self._terms(**terms)
+        answers = self._conversations.chat(conversation, asked, request_id=_new_id())
+        return Stream(self._conversations, answers[0])
+
+    def complete(self, prompt: str | Sequence[int], **terms: Any) -> Reply:
+        """What comes after a text or token ids, without a chat template."""
+        return self.stream_completion(prompt, **terms).reply
+
+    def stream_completion(self, prompt: str | Sequence[int], **terms: Any) -> Stream:
+        answers = self._conversations.text(prompt, self._terms(**terms), request_id=_new_id())
+        return Stream(self._conversations, answers[0])
+
+    def close(self) -> None:
+        self.resident.close()
+
+    def __enter__(self) -> "LLM":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _terms(
+        self, *, max_tokens: int | None = None, stop: Sequence[str] = (), **sampling: Any
+    ) -> Terms:
+        chosen = replace(self.resident.card.sampling, **sampling)
+        return Terms(chosen, max_tokens=max_tokens, stop=tuple(stop))
+
+
+def _messages(messages: Messages) -> tuple[Message, ...]:
+    if isinstance(messages, str):
+        return (Message("user", messages),)
+    return tuple(
+        message if isinstance(message, Message) else Message(**message) for message in messages
+    )
+
+
+def _new_id() -> str:
+    return f"llm-{secrets.token_hex(8)}"

@@ -1,0 +1,76 @@
+"""The HTTP application: which path leads where, and one way out for everything that fails."""
+
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from starlette.exceptions import HTTPException
+
+from flm import __version__
+from flm.errors import FlmError, NoSuchMethod, NoSuchPath
+from flm.server import endpoints, journal, models, ollama
+from flm.server.documented import openapi
+from flm.server.faults import fault_response, internal
+from flm.server.guard import Guard
+from flm.server.openai import ChatBody, CompletionBody
+from flm.server.residence import Residence
+from flm.server.wire import Json
+from flm.settings import Settings
+
+
+def create_app(settings: Settings, residence: Residence) -> FastAPI:
+    """Answers at once; what needs a model says 503 until one moves into the residence."""
+    # No pages that load scripts from elsewhere, and no redirects that lose a body.
+    app = FastAPI(
+        title="flm", version=__version__, docs_url=None, redoc_url=None, redirect_slashes=False
+    )
+    app.add_middleware(Guard, settings=settings)
+    app.include_router(endpoints.routes(settings, residence))
+    app.include_router(models.routes(residence))
+    app.include_router(ollama.routes(residence))
+    _add_small_routes(app, residence)
+    _add_ways_out(app)
+
+    def document() -> dict[str, Any]:
+        app.openapi_schema = app.openapi_schema or openapi(app, ChatBody, CompletionBody)
+        return app.openapi_schema
+
+    app.openapi = document  # type: ignore[method-assign]
+    return app
+
+
+def _add_small_routes(app: FastAPI, residence: Residence) -> None:
+    @app.get("/")
+    @app.head("/", include_in_schema=False)
+    async def greeting() -> Response:
+        return Json({"message": "flm is running", "version": __version__, "openai": "/v1"})
+
+    @app.get("/health")
+    @app.head("/health", include_in_schema=False)
+    async def health() -> Response:
+        return Json({"status": "ok", "model": residence.resident.card.tag})
+
+    @app.get("/version")
+    @app.get("/v1/version")
+    async def version() -> Response:
+        return Json({"version": __version__})
+
+
+def _add_ways_out(app: FastAPI) -> None:
+    @app.exception_handler(FlmError)
+    async def expected(request: Request, error: FlmError) -> Response:
+        if request.method == "POST":
+            journal.note_refusal(request, error)
+        return fault_response(error)
+
+    @app.exception_handler(HTTPException)
+    async def routed(request: Request, error: HTTPException) -> Response:
+        place = f"{request.method} {request.url.path}"
+        if error.status_code == 405:
+            known: FlmError = NoSuchMethod(f"{place} is not possible", fix="use another method")
+        else:
+            known = NoSuchPath(f"{place} leads nowhere", fix="the OpenAI endpoints are under /v1")
+        return fault_response(known, headers=error.headers)
+
+    @app.exception_handler(Exception)
+    async def unexpected(request: Request, error: Exception) -> Response:
+        return fault_response(internal(error))

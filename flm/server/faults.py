@@ -1,0 +1,74 @@
+"""Errors as every OpenAI client reads them: a status, and an object that says what to do."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from flm.errors import BadRequest, FlmError, ModelLoading, PromptTooLong, QueueFull
+from flm.server.wire import Json
+
+SHOWN_CHARS_MAX = 80  # of a refused value
+
+
+def fault(error: FlmError) -> dict[str, Any]:
+    """`{"error": ...}`. The context length message stands alone: clients parse its wording."""
+    inner: dict[str, Any] = {
+        "message": error.message,
+        "type": error.type,
+        "param": error.param,
+        "code": error.code,
+        "fix": error.fix,
+    }
+    if isinstance(error, PromptTooLong):
+        inner |= {"n_prompt_tokens": error.prompt_tokens, "n_ctx": error.context_length}
+    elif error.fix:
+        inner["message"] = f"{error.message.rstrip('.')}. Fix: {error.fix}."
+    return {"error": inner}
+
+
+def fault_response(error: FlmError, headers: Mapping[str, str] | None = None) -> Json:
+    headers = dict(headers or {})
+    if isinstance(error, QueueFull | ModelLoading):
+        headers["Retry-After"] = str(error.retry_after_s)
+    if error.status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    return Json(fault(error), status_code=error.status, headers=headers)
+
+
+def internal(error: BaseException) -> FlmError:
+    """What a client may know of a bug of ours: that it is one."""
+    if isinstance(error, FlmError):
+        return error
+    return FlmError("The server failed on this request", fix="see its log; other requests go on")
+
+
+def not_valid(error: ValidationError, body: Mapping[str, Any]) -> BadRequest:
+    """The first thing wrong with a body: which field, what it should be and what it is."""
+    details = error.errors(include_url=False)
+    first = _place(details[0]["loc"], body)
+    wanted = [d["msg"] for d in details if _place(d["loc"], body) == first]
+    shown = repr(details[0]["input"])
+    if len(shown) > SHOWN_CHARS_MAX:
+        shown = shown[:SHOWN_CHARS_MAX] + "…"
+    if details[0]["type"] == "missing":
+        return BadRequest(f"{first} is missing", fix=f"send {first}", param=first)
+    what = " or ".join(dict.fromkeys(word[0].lower() + word[1:] for word in wanted))
+    return BadRequest(f"{first} is {shown}: {what}", fix=f"change {first}", param=first)
+
+
+def _place(loc: tuple[int | str, ...], body: Mapping[str, Any]) -> str:
+    """`messages[2].content`: the path as far as the body has it, without pydantic's own words."""
+    place, here = "", body
+    for step in loc:
+        inside: Any = None
+        if isinstance(here, Mapping) and isinstance(step, str):
+            inside = here.get(step)
+            place += f".{step}" if place else step
+        elif isinstance(here, list) and isinstance(step, int):
+            inside = here[step]
+            place += f"[{step}]"
+        if inside is None:
+            break
+        here = inside
+    return place

@@ -1,0 +1,155 @@
+"""One HTTP request's answers while they run: events cross from the engine's thread to the loop.
+
+Invariants:
+  * What was submitted has ended or is cancelled once `running` is left, whichever way.
+  * At most EVENTS_BEHIND_MAX events wait for a client that does not read; past it, all is
+    cancelled and `read` raises ClientStalled.
+  * The engine's thread wakes the loop at most once for all that the loop has not seen.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+
+from flm.core.chat import DeltaKind
+from flm.core.event import Event, Finished, Generated
+from flm.engine.conversation import Answer, Conversations
+from flm.server.guard import Receive
+
+EVENTS_BEHIND_MAX = 16_384
+
+
+class ClientLeft(Exception):
+    """The connection is gone; nobody is there to answer."""
+
+    ending = "left"
+
+
+class ClientStalled(ClientLeft):
+    """The connection stands, but nothing is read from it."""
+
+    ending = "stalled"
+
+
+@dataclass(eq=False, slots=True)
+class Choice:
+    """One of the answers asked for, and what it said that was not yet passed on."""
+
+    index: int
+    answer: Answer
+    followers: list["Choice"] = field(default_factory=list)  # start once this has read the prompt
+    opened: bool = False  # whether it has taken a lane
+    _texts: dict[DeltaKind, list[str]] = field(default_factory=dict)
+    _tokens: list[Generated] = field(default_factory=list)
+
+    def hear(self, event: Event) -> None:
+        """Raises the error of a request that failed."""
+        for delta in self.answer.read(event):
+            self._texts.setdefault(delta.kind, []).append(delta.text)
+        if isinstance(event, Generated) and event.logprob is not None:
+            self._tokens.append(event)
+
+    def take(self, kind: DeltaKind) -> str:
+        return "".join(self._texts.pop(kind, ()))
+
+    def take_tokens(self) -> list[Generated]:
+        """Those with log probabilities."""
+        taken, self._tokens = self._tokens, []
+        return taken
+
+
+class Generation:
+    def __init__(self, conversations: Conversations, prompts: Sequence[Sequence[Answer]]) -> None:
+        """`prompts`: for each, its answers; only the first of them must read it."""
+        self.choices: list[Choice] = []
+        for answers in prompts:
+            leader, *followers = (
+                Choice(len(self.choices) + offset, answer) for offset, answer in enumerate(answers)
+            )
+            leader.followers = followers
+            self.choices += [leader, *followers]
+        self.prompts = prompts
+        self._conversations = conversations
+        self._by_id = {choice.answer.request.id: choice for choice in self.choices}
+        self._running: set[Choice] = set()
+        self._waiting: deque[Event] = deque()
+        self._signalled = False
+        self._left = False
+        self._ready = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+
+    @property
+    def finished(self) -> bool:
+        return all(choice.answer.finished for choice in self.choices)
+
+    @asynccontextmanager
+    async def running(self, receive: Receive) -> AsyncIterator[None]:
+        """Submits, and watches for the client to leave. Raises QueueFull."""
+        watch = self._loop.create_task(self._watch(receive))
+        try:
+            for answers in self.prompts:
+                self._submit(self._by_id[answers[0].request.id])
+            yield
+        finally:
+            watch.cancel()
+            self._cancel()
+
+    async def read(self, wait_s: float | None = None) -> list[Choice]:
+        """The choices that something happened to; [] if nothing does for `wait_s`.
+
+        Raises ClientLeft, the error of a request that failed, QueueFull for a follower.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(wait_s):
+                while not self._waiting and not self._left:
+                    self._ready.clear()
+                    await self._ready.wait()
+        if self._left:
+            raise ClientLeft
+        if len(self._waiting) > EVENTS_BEHIND_MAX:
+            raise ClientStalled
+        touched: dict[int, Choice] = {}
+        while self._waiting:
+            event = self._waiting.popleft()
+            choice = self._by_id[event.request_id]
+            touched[choice.index] = choice
+            choice.hear(event)
+            if isinstance(event, Generated | Finished):
+                while choice.followers:
+                    self._submit(choice.followers.pop(0))
+        return list(touched.values())
+
+    def _submit(self, choice: Choice) -> None:
+        self._conversations.submit(choice.answer, self._listen)
+        self._running.add(choice)
+
+    def _cancel(self) -> None:
+        for choice in self._running:
+            if not choice.answer.finished:
+                self._conversations.cancel(choice.answer)
+        self._running.clear()
+
+    def _listen(self, event: Event) -> None:
+        """On the engine's thread."""
+        if len(self._waiting) > EVENTS_BEHIND_MAX:
+            return
+        self._waiting.append(event)
+        if not self._signalled:
+            self._signalled = True
+            with suppress(RuntimeError):  # the loop is closed: nobody is left to hear it
+                self._loop.call_soon_threadsafe(self._wake)
+
+    def _wake(self) -> None:
+        self._signalled = False  # before the look: what comes later signals again
+        if len(self._waiting) > EVENTS_BEHIND_MAX:
+            self._cancel()
+        self._ready.set()
+
+    async def _watch(self, receive: Receive) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        self._left = True
+        self._cancel()
+        self._ready.set()

@@ -1,0 +1,177 @@
+"""Who may come in: a plain ASGI layer before everything else.
+
+In this order: room for one more, the Host header (DNS rebinding), the Origin header (web pages),
+the key. A native client sends no Origin and is not asked for one.
+"""
+
+import hmac
+import ipaddress
+import re
+import socket
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from flm.errors import FlmError, HostNotAllowed, OriginNotAllowed, QueueFull, Unauthorized
+from flm.server.faults import fault_response
+from flm.settings import Settings
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+LOCAL_SUFFIXES = (".localhost", ".local", ".internal")
+# Schemes of desktop shells and browser extensions: no web site can claim them.
+APP_SCHEMES = {
+    "app",
+    "file",
+    "tauri",
+    "vscode-webview",
+    "chrome-extension",
+    "moz-extension",
+    "capacitor",
+}
+PREFLIGHT_AGE_S = 600
+
+
+class Guard:
+    """Wraps an app; `open_requests` counts what is being answered."""
+
+    def __init__(self, app: App, settings: Settings) -> None:
+        self._app = app
+        self._settings = settings
+        self._keys = [key.encode() for key in settings.api_keys]
+        self._hosts = {socket.gethostname().lower(), *map(str.lower, settings.allowed_hosts)}
+        self.open_requests = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = {
+            key.decode("latin-1"): value.decode("latin-1") for key, value in scope["headers"]
+        }
+        self.open_requests += 1
+        try:
+            shared = self._cors_headers(headers)
+            if shared:
+                send = _with_headers(send, shared)
+            refusal = self._refusal(scope, headers)
+            if refusal is not None:
+                await fault_response(refusal)(scope, receive, send)
+            elif self._is_preflight(scope):
+                await send({"type": "http.response.start", "status": 204, "headers": []})
+                await send({"type": "http.response.body", "body": b""})
+            else:
+                await self._app(scope, receive, send)
+        finally:
+            self.open_requests -= 1
+
+    def _is_preflight(self, scope: Scope) -> bool:
+        return self._settings.cors and scope["method"] == "OPTIONS"
+
+    def _refusal(self, scope: Scope, headers: dict[str, str]) -> FlmError | None:
+        limit = self._settings.connections_max
+        if self.open_requests > limit:
+            return QueueFull(
+                f"{limit:,} requests are open already", fix="wait, or start with a larger --socket"
+            )
+        host = headers.get("host")
+        if host is not None and not self._knows_host(host):
+            return HostNotAllowed(
+                f"The Host header names {host!r}, which is not this server",
+                fix="call it by IP address or as localhost, or start it with --allowed-hosts NAME",
+            )
+        origin = headers.get("origin")
+        if origin is not None and not self._knows_origin(origin, host):
+            return OriginNotAllowed(
+                f"Web pages of {origin!r} may not use this server",
+                fix=f"start it with --cors-origins {origin}",
+            )
+        if scope["method"] == "OPTIONS" or scope["path"] == "/health" or self._has_key(headers):
+            return None
+        return Unauthorized(
+            "The API key is missing or wrong",
+            fix="send the server's --api-key as Authorization: Bearer KEY",
+        )
+
+    def _has_key(self, headers: dict[str, str]) -> bool:
+        if not self._keys:
+            return True
+        scheme, _, token = headers.get("authorization", "").partition(" ")
+        bearer = token.strip() if scheme.lower() == "bearer" else ""
+        given = [key.encode("latin-1") for key in (bearer, headers.get("x-api-key", ""))]
+        # All are compared, whatever the outcome: time tells nothing about a key.
+        matches = [hmac.compare_digest(key, one) for key in self._keys for one in given]
+        return any(matches)
+
+    def _knows_host(self, host: str) -> bool:
+        name = host_name(host)
+        return is_local_name(name) or name in self._hosts or "*" in self._hosts
+
+    def _knows_origin(self, origin: str, host: str | None) -> bool:
+        """Local pages, desktop shells, our own pages and `--cors-origins`."""
+        allowed = self._settings.cors_origins
+        if "*" in allowed or origin in allowed:
+            return True
+        try:
+            url = urlsplit(origin)
+            name = url.hostname or ""
+        except ValueError:
+            return False
+        if url.scheme in APP_SCHEMES:
+            return True
+        return url.scheme in ("http", "https") and (is_loopback_name(name) or url.netloc == host)
+
+    def _cors_headers(self, headers: dict[str, str]) -> list[tuple[bytes, bytes]]:
+        """For an allowed origin. What it asks to send is echoed, since clients add their own."""
+        origin = headers.get("origin")
+        if not self._settings.cors or origin is None:
+            return []
+        vary = [(b"vary", b"Origin")]
+        if not self._knows_origin(origin, headers.get("host")):
+            return vary
+        wanted = headers.get("access-control-request-headers", "*")
+        answer = {
+            "access-control-allow-origin": origin,
+            "access-control-allow-methods": "GET, HEAD, POST, OPTIONS",
+            "access-control-allow-headers": wanted,
+            "access-control-allow-private-network": "true",
+            "access-control-max-age": str(PREFLIGHT_AGE_S),
+        }
+        return vary + [(key.encode(), value.encode("latin-1")) for key, value in answer.items()]
+
+
+def host_name(host: str) -> str:
+    """The name in a Host header: without port, brackets and the root's dot, in lower case."""
+    bracketed = re.fullmatch(r"\[([^\]]*)\](:\d*)?", host)
+    name = bracketed[1] if bracketed else host.partition(":")[0]
+    return name.removesuffix(".").lower()
+
+
+def is_local_name(name: str) -> bool:
+    """Names and addresses that no name server outside this network can point at us."""
+    if not name:
+        return False
+    try:
+        return not ipaddress.ip_address(name).is_global
+    except ValueError:
+        return "." not in name or name.endswith(LOCAL_SUFFIXES)
+
+
+def is_loopback_name(name: str) -> bool:
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return name == "localhost" or name.endswith(".localhost")
+
+
+def _with_headers(send: Send, extra: list[tuple[bytes, bytes]]) -> Send:
+    async def send_with(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message["headers"] = [*message["headers"], *extra]
+        await send(message)
+
+    return send_with

@@ -1,0 +1,37 @@
+"""One line in the log for each request that asks for work. Never a word of a prompt."""
+
+from fastapi import Request
+
+from flm import console
+from flm.core.event import Usage
+from flm.errors import FlmError
+from flm.server.generate import Generation
+
+
+def note(request: Request, status: int, ending: str, generation: Generation, *, model: str) -> None:
+    """`ending`: how it ended if not by itself."""
+    first = generation.choices[0].answer
+    usages = [choice.answer.usage for choice in generation.choices if choice.answer.usage]
+    usage = first.usage or Usage(len(first.request.prompt.tokens), 0, 0)
+    console.request(
+        method=request.method,
+        path=request.url.path,
+        model=model,
+        status=status,
+        prompt_tokens=usage.prompt_tokens,
+        cached_tokens=usage.cached_tokens,
+        completion_tokens=sum(each.completion_tokens for each in usages),
+        first_s=usage.queue_s + usage.prefill_s,
+        read_s=usage.prefill_s,
+        write_s=usage.decode_s,
+        ending=ending or (first.reason.value if first.reason else ""),
+    )
+
+
+def note_refusal(request: Request, error: FlmError) -> None:
+    console.request(
+        method=request.method,
+        path=request.url.path,
+        status=error.status,
+        ending=error.code or error.type,
+    )

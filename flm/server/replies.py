@@ -1,0 +1,155 @@
+"""OpenAI's replies: whole, or in chunks that cost a head made once, the text as JSON, a tail."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from flm.core.chat import DeltaKind
+from flm.core.event import FinishReason, Generated
+from flm.engine.residency import Resident
+from flm.server.generate import Choice, Generation
+from flm.server.logprobs import chat_logprobs, text_logprobs
+from flm.server.usage import timings, usage
+from flm.server.wire import encode
+from flm.text.tokenizer import Tokenizer
+
+REASONS = {FinishReason.STOP: "stop", FinishReason.LENGTH: "length", FinishReason.CANCELLED: "stop"}
+
+
+def _message(choice: Choice) -> dict[str, Any]:
+    message: dict[str, Any] = {
+        "role": "assistant",
+        "content": choice.take(DeltaKind.CONTENT),
+        "refusal": None,
+        "annotations": [],
+    }
+    if reasoning := choice.take(DeltaKind.REASONING):
+        message |= {"reasoning_content": reasoning, "reasoning": reasoning}
+    return {"message": message}
+
+
+def _text(choice: Choice) -> dict[str, Any]:
+    return {"text": choice.take(DeltaKind.CONTENT)}
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How one of the two endpoints words its replies; `%(text)b` is text as JSON."""
+
+    id_prefix: str
+    whole_object: str
+    chunk_object: str
+    opening: bytes | None
+    pieces: Mapping[DeltaKind, bytes]
+    closing: bytes
+    said: Callable[[Choice], dict[str, Any]]
+    logprobs: Callable[[Sequence[Generated], Tokenizer], dict[str, Any]]
+
+
+CHAT = Form(
+    id_prefix="chatcmpl",
+    whole_object="chat.completion",
+    chunk_object="chat.completion.chunk",
+    opening=b'"delta":{"role":"assistant","content":""}',
+    pieces={
+        DeltaKind.REASONING: b'"delta":{"reasoning_content":%(text)b,"reasoning":%(text)b}',
+        DeltaKind.CONTENT: b'"delta":{"content":%(text)b}',
+    },
+    closing=b'"delta":{}',
+    said=_message,
+    logprobs=chat_logprobs,
+)
+TEXT = Form(
+    id_prefix="cmpl",
+    whole_object="text_completion",
+    chunk_object="text_completion",
+    opening=None,
+    pieces={DeltaKind.CONTENT: b'"text":%(text)b'},
+    closing=b'"text":""',
+    said=_text,
+    logprobs=text_logprobs,
+)
+
+
+class Replies:
+    """Writes one request's replies in a form."""
+
+    def __init__(self, form: Form, *, request_id: str, model: str, resident: Resident) -> None:
+        self._form = form
+        self._resident = resident
+        self._envelope = {
+            "id": request_id,
+            "object": form.whole_object,
+            "created": int(time.time()),
+            "model": model,
+            "system_fingerprint": f"fp_{resident.bundle.key[:12]}",
+        }
+        open_object = encode(self._envelope | {"object": form.chunk_object})[:-1]
+        self._head = open_object + b',"choices":['
+
+    def opening(self, choice: Choice) -> list[bytes]:
+        """The chunk that says who speaks, if the form has one."""
+        return [self._chunk(choice, self._form.opening)] if self._form.opening else []
+
+    def pieces(self, choice: Choice) -> list[bytes]:
+        """What the choice has to say since: a chunk for each kind of text."""
+        chunks = []
+        for kind, piece in self._form.pieces.items():
+            if text := choice.take(kind):
+                said = piece % {b"text": encode(text)}
+                chunks.append(self._chunk(choice, said, logprobs=self._logprobs(choice)))
+        return chunks
+
+    def closing(self, choice: Choice, generation: Generation) -> bytes:
+        """The chunk with the finish reason; llama.cpp's timings go with the last of them."""
+        return self._chunk(
+            choice,
+            self._form.closing,
+            logprobs=self._logprobs(choice),
+            reason=encode(_reason(choice)),
+            timings=timings(generation.prompts) if generation.finished else None,
+        )
+
+    def usage(self, generation: Generation) -> bytes:
+        """The chunk without choices, for who asked for it."""
+        return self._head + b'],"usage":%b}' % encode(self._usage(generation))
+
+    def whole(self, generation: Generation) -> dict[str, Any]:
+        told = [
+            {
+                "index": choice.index,
+                **self._form.said(choice),
+                "logprobs": self._logprobs(choice),
+                "finish_reason": _reason(choice),
+            }
+            for choice in generation.choices
+        ]
+        cost = {"usage": self._usage(generation), "timings": timings(generation.prompts)}
+        return {**self._envelope, "choices": told, **cost}
+
+    def _usage(self, generation: Generation) -> dict[str, Any]:
+        return usage(generation.prompts, context_length=self._resident.context_length)
+
+    def _logprobs(self, choice: Choice) -> dict[str, Any] | None:
+        tokens = choice.take_tokens()
+        return self._form.logprobs(tokens, self._resident.tokenizer) if tokens else None
+
+    def _chunk(
+        self,
+        choice: Choice,
+        said: bytes,
+        *,
+        logprobs: Mapping[str, Any] | None = None,
+        reason: bytes = b"null",
+        timings: Mapping[str, Any] | None = None,
+    ) -> bytes:
+        odds = b"null" if logprobs is None else encode(logprobs)
+        tail = b"" if timings is None else b',"timings":' + encode(timings)
+        body = b'{"index":%d,%b,"logprobs":%b,"finish_reason":%b}]%b}'
+        return self._head + body % (choice.index, said, odds, reason, tail)
+
+
+def _reason(choice: Choice) -> str:
+    assert choice.answer.reason is not None, "a choice is closed when it has ended"
+    return REASONS[choice.answer.reason]

@@ -1,0 +1,96 @@
+"""Server-sent events: the stream of one generation, with pings while there is nothing to say.
+
+Headers go out at once; what fails later is told inside the stream, which then ends.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+
+from fastapi import Response
+
+from flm.server.faults import fault, fault_response, internal
+from flm.server.generate import ClientLeft, ClientStalled, Generation
+from flm.server.guard import Receive, Scope, Send
+from flm.server.replies import Replies
+from flm.server.wire import encode
+
+STALL_S_MAX = 60.0  # a client that takes nothing for so long has left
+PING, DONE = b": ping\n\n", b"data: [DONE]\n\n"
+
+
+def frames(chunks: Sequence[bytes]) -> bytes:
+    return b"".join([b"data: %b\n\n" % chunk for chunk in chunks])
+
+
+class EventStream(Response):
+    """Runs the generation when it is sent, and cancels it when the client is gone."""
+
+    media_type = "text/event-stream"
+
+    def __init__(
+        self,
+        generation: Generation,
+        replies: Replies,
+        *,
+        wants_usage: bool,
+        ping_interval_s: float,
+        ended: Callable[[int, str], None],
+    ) -> None:
+        """`ended` is called once with the status and, if it did not end well, with how."""
+        super().__init__(headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
+        del self.headers["content-length"]
+        self._generation = generation
+        self._replies = replies
+        self._wants_usage = wants_usage
+        self._ping_interval_s = ping_interval_s
+        self._ended = ended
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        status, ending, started = 200, "", False
+        try:
+            async with self._generation.running(receive):
+                started = True
+                start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
+                await send(start)
+                await self._stream(send)
+        except ClientLeft as error:
+            ending = error.ending
+        except Exception as error:
+            known = internal(error)
+            status, ending = known.status, known.code or known.type
+            if started:
+                await _send(send, frames([encode(fault(known))]), more=False)
+            else:
+                await fault_response(known)(scope, receive, send)
+            if known is not error:
+                raise
+        finally:
+            self._ended(status, ending)
+
+    async def _stream(self, send: Send) -> None:
+        generation, replies = self._generation, self._replies
+        ping_at = time.monotonic() + self._ping_interval_s
+        while not generation.finished:
+            chunks: list[bytes] = []
+            for choice in await generation.read(ping_at - time.monotonic()):
+                if not choice.opened:
+                    choice.opened = True
+                    chunks += replies.opening(choice)
+                chunks += replies.pieces(choice)
+                if choice.answer.finished:
+                    chunks.append(replies.closing(choice, generation))
+            # Text that is held back sends nothing: the pings go by the clock, not by the tokens.
+            if chunks or time.monotonic() >= ping_at:
+                await _send(send, frames(chunks) or PING)
+                ping_at = time.monotonic() + self._ping_interval_s
+        usage = [replies.usage(generation)] if self._wants_usage else []
+        await _send(send, frames(usage) + DONE, more=False)
+
+
+async def _send(send: Send, body: bytes, *, more: bool = True) -> None:
+    try:
+        async with asyncio.timeout(STALL_S_MAX):
+            await send({"type": "http.response.body", "body": body, "more_body": more})
+    except TimeoutError as error:
+        raise ClientStalled from error

@@ -1,0 +1,69 @@
+"""What a request cost, in the words of OpenAI, FastFlowLM (inside `usage`) and llama.cpp."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from flm.core.event import Usage
+from flm.engine.conversation import Answer
+
+
+def usage(prompts: Sequence[Sequence[Answer]], *, context_length: int) -> dict[str, Any]:
+    """Of all answers together: a prompt counts once, however many it got."""
+    leaders = [_usage(answers[0]) for answers in prompts]
+    answers = [answer for group in prompts for answer in group]
+    prompt_tokens = sum(leader.prompt_tokens for leader in leaders)
+    completion_tokens = sum(_usage(answer).completion_tokens for answer in answers)
+    first = leaders[0]
+    held = first.prompt_tokens + first.completion_tokens
+    return {
+        "prompt_tokens": prompt_tokens,
+        "completion_tokens": completion_tokens,
+        "total_tokens": prompt_tokens + completion_tokens,
+        "prompt_tokens_details": {"cached_tokens": sum(leader.cached_tokens for leader in leaders)},
+        "completion_tokens_details": {
+            "reasoning_tokens": sum(answer.reasoning_tokens for answer in answers)
+        },
+        "active_kv_tokens": held,
+        "max_kv_token_capacity": context_length,
+        "kv_token_occupancy_rate_percentage": round(100 * held / context_length, 2),
+        "prefill_duration_ttft": round(first.prefill_s, 6),
+        "decoding_duration": round(first.decode_s, 6),
+        "prefill_speed_tps": read_per_s(first),
+        "decoding_speed_tps": written_per_s(first),
+    }
+
+
+def timings(prompts: Sequence[Sequence[Answer]]) -> dict[str, Any]:
+    """llama.cpp's, of the first answer."""
+    first = _usage(prompts[0][0])
+    read = first.prompt_tokens - first.cached_tokens
+    return {
+        "cache_n": first.cached_tokens,
+        "prompt_n": read,
+        "prompt_ms": round(first.prefill_s * 1e3, 3),
+        "prompt_per_token_ms": round(_ratio(first.prefill_s * 1e3, read), 3),
+        "prompt_per_second": read_per_s(first),
+        "predicted_n": first.completion_tokens,
+        "predicted_ms": round(first.decode_s * 1e3, 3),
+        "predicted_per_token_ms": round(_ratio(1e3, written_per_s(first)), 3),
+        "predicted_per_second": written_per_s(first),
+    }
+
+
+def read_per_s(usage: Usage) -> float:
+    """Tokens of the prompt a second, those restored left out."""
+    return round(_ratio(usage.prompt_tokens - usage.cached_tokens, usage.prefill_s), 2)
+
+
+def written_per_s(usage: Usage) -> float:
+    """Tokens of the answer a second, from the first to the last."""
+    return round(_ratio(usage.completion_tokens - 1, usage.decode_s), 2)
+
+
+def _usage(answer: Answer) -> Usage:
+    assert answer.usage is not None, "an answer is counted when it has ended"
+    return answer.usage
+
+
+def _ratio(above: float, below: float) -> float:
+    return above / below if below > 0 else 0.0

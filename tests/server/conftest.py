@@ -1,0 +1,25 @@
+"""A fresh house for each test; one real server that serves whichever is open."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from flm.server.residence import Residence
+from tests.server.house import House, open_house, serving
+
+
+@pytest.fixture(scope="session")
+def front() -> Iterator[tuple[Residence, str]]:
+    residence = Residence()
+    with serving(residence) as url:
+        yield residence, url
+
+
+@pytest.fixture
+def house(tmp_path: Path, front: tuple[Residence, str]) -> Iterator[House]:
+    residence, url = front
+    with open_house(tmp_path) as opened:
+        residence.settle(opened.resident)
+        opened.url = url
+        yield opened

@@ -1,0 +1,209 @@
+"""A whole server to test against: the real engine and prefix cache over the null device.
+
+What a model says is scripted where a test cares: `house.say("...")` forces the tokens of the next
+request through its sampler. Everything else is the product.
+"""
+
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+
+import httpx
+from flm.prefix.boundaries import BoundaryFinder
+
+from flm.core.request import Request, SamplingParams
+from flm.core.tensor import MemoryKind
+from flm.devices.device import Array
+from flm.devices.null import NullDevice, write_model
+from flm.engine.engine import Engine
+from flm.engine.plan import MemoryPlan
+from flm.engine.residency import Resident
+from flm.engine.sampler import Sample, Sampler
+from flm.engine.thread import EngineThread
+from flm.graph.bundle import Bundle
+from flm.memory.lanes import Lanes
+from flm.memory.layout import MemoryLayout, MemoryTensor
+from flm.models.cards import Card
+from flm.prefix.cache import PrefixCache
+from flm.runner.runner import Runner
+from flm.server.app import create_app
+from flm.server.residence import Residence
+from flm.server.serve import create_server, listen
+from flm.settings import Settings
+from flm.text.template import ChatTemplate
+from flm.text.tokenizer import Tokenizer
+
+TOKENIZER = Path(__file__).parents[1] / "fixtures" / "tokenizer"
+CONTEXT_LENGTH = 512
+SETTINGS = Settings(api_keys=(), lanes=2, queue_max=4, ping_interval_s=0.1)
+
+# ChatML with tools, and a thought that the prompt opens when asked for one.
+TEMPLATE = """\
+{%- if tools %}<|im_start|>system
+{% for tool in tools %}{{ tool | tojson }}
+{% endfor %}<|im_end|>
+{% endif %}
+{%- for message in messages %}<|im_start|>{{ message.role }}
+{{ message.content }}
+{%- for call in message.tool_calls or [] %}
+<tool_call>{{ call.function.name }} {{ call.function.arguments }}</tool_call>
+{%- endfor %}<|im_end|>
+{% endfor %}
+{%- if add_generation_prompt %}<|im_start|>assistant
+{% if enable_thinking is defined and enable_thinking %}<think>
+{% endif %}{% endif %}"""
+
+LAYOUT = MemoryLayout((MemoryTensor("keys", MemoryKind.ROWS, (2, 4)),))
+CARD = Card(
+    tag="tiny:1m",
+    name="Tiny-1M",
+    family="null",
+    url="",
+    sources=(),
+    context_length=CONTEXT_LENGTH,
+    context_length_max=CONTEXT_LENGTH,
+    parameters=1_000_000,
+    parameter_size="1M",
+    quantization="none",
+    footprint_gb=0.001,
+    aliases=("teeny",),
+    sampling=SamplingParams(temperature=0.0),
+)
+
+
+@dataclass
+class House:
+    """`requests` are those the engine was given, in order of their admission."""
+
+    residence: Residence
+    tokenizer: Tokenizer
+    device: NullDevice
+    requests: list[Request] = field(default_factory=list)
+    scripts: deque[list[int]] = field(default_factory=deque)
+    url: str = ""  # of the real server that all tests share, while this is its house
+    _during: Callable[[], None] = lambda: None
+
+    @property
+    def resident(self) -> Resident:
+        return self.residence.resident
+
+    def say(self, *texts: str, end: bool = True) -> None:
+        """What the next requests say, one text each; without `end` it never stops by itself."""
+        for text in texts:
+            tokens = self.tokenizer.encode(text)
+            self.scripts.append([*tokens, min(self.tokenizer.eos_ids)] if end else tokens)
+
+    def during_passes(self, hook: Callable[[], None]) -> None:
+        """Called in the middle of every pass, on the engine's thread."""
+        self._during = hook
+
+    def sampler_for(self, request: Request) -> Sample:
+        self.requests.append(request)
+        if not self.scripts:
+            return Sampler(request)
+        script, start = self.scripts.popleft(), len(request.prompt.tokens)
+
+        def forced(tokens: Sequence[int], logits: Array) -> int:
+            return script[(len(tokens) - start) % len(script)]
+
+        return forced
+
+    def prompt_text(self, index: int = -1) -> str:
+        """What a request was rendered to."""
+        return self.tokenizer.decode(self.requests[index].prompt.tokens, skip_special=False)
+
+
+@cache
+def read_text() -> tuple[Tokenizer, ChatTemplate]:
+    tokenizer = Tokenizer.load(TOKENIZER)
+    tokens = {"bos_token": tokenizer.bos_token, "eos_token": tokenizer.eos_token}
+    return tokenizer, ChatTemplate(TEMPLATE, **tokens)
+
+
+@contextmanager
+def open_house(
+    folder: Path, settings: Settings = SETTINGS, *, context_length: int = CONTEXT_LENGTH
+) -> Iterator[House]:
+    tokenizer, template = read_text()
+    device = NullDevice(during=lambda: house._during())
+    house = House(Residence(), tokenizer, device)
+    lanes = Lanes(device, LAYOUT, count=settings.lanes, capacity_max=context_length + 1)
+    memory = [(t.name, t.kind, t.shape, t.dtype) for t in LAYOUT.tensors]
+    graph = write_model(folder / "model.json", memory, vocabulary=tokenizer.vocabulary)
+    runner = Runner(device.load(graph), device, LAYOUT, lanes, vocabulary=tokenizer.vocabulary)
+    quiet: Callable[[str], None] = lambda line: None  # noqa: E731
+    cache = PrefixCache(
+        bytes_max=2**20,
+        slots_max=None,
+        gain_min=settings.prefix_min_gain,
+        row_bytes=LAYOUT.row_bytes,
+        state_bytes=0,
+        log=quiet,
+        warn=quiet,
+    )
+    engine = Engine(
+        runner,
+        cache,
+        tokenizer,
+        lanes=lanes,
+        context_length=context_length,
+        queue_max=settings.queue_max,
+        chunk_len_max=64,
+        chunk_s_target=0.25,
+        clock=time.monotonic,
+        sampler_for=house.sampler_for,
+    )
+    layouts = {"float32": LAYOUT}
+    house.residence.settle(
+        Resident(
+            card=replace(CARD, context_length=context_length),
+            bundle=Bundle(
+                folder, "0123456789abcdef", "null", "null", layouts, tokenizer.vocabulary, 512
+            ),
+            plan=MemoryPlan("float32", context_length, settings.lanes, 0, 0, 0, 0, 0, 0),
+            tokenizer=tokenizer,
+            template=template,
+            boundaries=BoundaryFinder(template, tokenizer),
+            thread=EngineThread(engine),
+            device=device,
+        )
+    )
+    try:
+        yield house
+    finally:
+        house.during_passes(lambda: None)
+        house.resident.close()
+        engine.check()
+
+
+@contextmanager
+def serving(
+    residence: Residence, settings: Settings = SETTINGS, *, buffer_bytes: int | None = None
+) -> Iterator[str]:
+    """The address of a real server on a free port of this machine.
+
+    `buffer_bytes`: how much the system takes for a client that does not read.
+    """
+    server = create_server(create_app(settings, residence))
+    with listen("127.0.0.1", 0) as listener:
+        if buffer_bytes:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, buffer_bytes)
+        thread = threading.Thread(target=server.run, args=([listener],))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            server.should_exit = server.force_exit = True
+            thread.join()
+
+
+def in_process(house: House, settings: Settings = SETTINGS) -> httpx.AsyncClient:
+    """A client of the app without a socket."""
+    transport = httpx.ASGITransport(create_app(settings, house.residence))
+    return httpx.AsyncClient(transport=transport, base_url="http://localhost")

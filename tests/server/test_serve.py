@@ -1,0 +1,121 @@
+"""Starting and stopping: the port, the 503 while a model loads, signals."""
+
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+
+from flm.errors import BadModelFile, ServerAddressInUse
+from flm.server.serve import listen, run_server
+from flm.settings import Settings
+
+ROOT = Path(__file__).parents[2]
+
+PROGRAM = """
+import sys, threading
+from pathlib import Path
+from dataclasses import replace
+from flm.server.serve import run_server
+from tests.server.house import SETTINGS, open_house
+
+with open_house(Path(sys.argv[1])) as house:
+    house.say("endless ", end=False)
+    if sys.argv[3] == "slow":
+        house.during_passes(lambda: threading.Event().wait(0.05))
+    def load():
+        print("loading", flush=True)
+        if sys.argv[3] == "stuck":
+            threading.Event().wait()
+        return house.resident
+    settings = replace(SETTINGS, port=int(sys.argv[2]))
+    run_server(settings, load, ready=lambda resident: print("ready", flush=True))
+print("ended", flush=True)
+"""
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def start(folder: Path, port: int, how: str) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-c", PROGRAM, str(folder), str(port), how]
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+
+
+def said(process: "subprocess.Popen[str]", word: str) -> None:
+    assert process.stdout is not None
+    for line in process.stdout:
+        if word in line:
+            return
+    raise AssertionError(f"it ended without saying {word}")
+
+
+def test_a_port_in_use_is_told_with_another_to_try() -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        with pytest.raises(ServerAddressInUse) as refusal:
+            listen("127.0.0.1", port)
+    assert str(port) in refusal.value.message
+    assert f"flm serve --port {port + 1}" in refusal.value.fix
+
+
+def test_an_address_of_another_machine_is_told() -> None:
+    with pytest.raises(ServerAddressInUse) as refusal:
+        listen("203.0.113.1", 52625)
+    assert "--host" in refusal.value.fix
+
+
+def test_a_model_that_does_not_load_ends_the_server() -> None:
+    def load() -> None:
+        raise BadModelFile("it is torn", fix="pull it again")
+
+    with pytest.raises(BadModelFile):
+        run_server(Settings(port=free_port()), load)  # type: ignore[arg-type]
+
+
+def test_an_open_server_without_a_key_warns(capsys: pytest.CaptureFixture[str]) -> None:
+    def load() -> None:
+        raise BadModelFile("it is torn", fix="pull it again")
+
+    with pytest.raises(BadModelFile):
+        run_server(Settings(host="0.0.0.0", port=free_port()), load)  # type: ignore[arg-type]
+    assert "--api-key" in capsys.readouterr().err
+
+
+def test_health_answers_while_the_model_loads_and_a_signal_ends_it(tmp_path: Path) -> None:
+    port = free_port()
+    with start(tmp_path, port, "stuck") as process:
+        said(process, "loading")
+        response = httpx.get(f"http://127.0.0.1:{port}/health")
+        assert response.status_code == 503
+        assert response.json()["error"]["code"] == "model_loading"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == 0
+
+
+def test_one_signal_lets_requests_end_and_two_do_not(tmp_path: Path) -> None:
+    port = free_port()
+    with start(tmp_path, port, "slow") as process:
+        said(process, "ready")
+        body = {"model": "tiny:1m", "stream": True, "messages": [{"role": "user", "content": "a"}]}
+        url = f"http://127.0.0.1:{port}/v1/chat/completions"
+        with httpx.stream("POST", url, json=body, timeout=10) as response:
+            lines = response.iter_lines()
+            next(lines)
+            process.send_signal(signal.SIGINT)
+            for _ in range(10):
+                assert next(lines) is not None
+            process.send_signal(signal.SIGINT)
+            with pytest.raises(httpx.RemoteProtocolError):
+                list(lines)
+        said(process, "ended")
+        assert process.wait(10) == 0
