@@ -1,0 +1,177 @@
+"""Executes steps, and carries memory between a lane and the host.
+
+Input buffers are made once and written over, so that a device may keep what it bound to them.
+Every lane has its own row of logits, which stands until the lane's next pass.
+"""
+
+from collections.abc import Sequence
+from threading import Lock
+
+import numpy as np
+
+from flm.core.step import Span, Step
+from flm.core.tensor import TensorSpec
+from flm.devices.device import IDS, LAST, LOGITS, OFFSETS, Array, Buffer, Device, Program
+from flm.memory.lanes import Lanes, common_prefix
+from flm.memory.layout import MemoryLayout
+from flm.memory.snapshot import Snapshot
+from flm.runner.batch import adjacent
+
+ALIGNMENT = 64  # bytes, of each tensor in a snapshot's block
+
+
+class Runner:
+    """Every method is for the thread that owns the device, but `cancel`, which is for any."""
+
+    def __init__(
+        self,
+        program: Program,
+        device: Device,
+        layout: MemoryLayout,
+        lanes: Lanes,
+        *,
+        vocabulary: int,
+    ) -> None:
+        self._program = program
+        self._device = device
+        self._layout = layout
+        self._lanes = lanes
+        count = len(lanes)
+        self._new_ids = device.allocate(TensorSpec(IDS, (count, 1), "int64"))
+        self._chunk_ids = self._new_ids
+        self._offsets = device.allocate(TensorSpec(OFFSETS, (count,), "int32"))
+        self._last = device.allocate(TensorSpec(LAST, (1,), "int64"))
+        self._logits = device.allocate(TensorSpec(LOGITS, (count, 1, vocabulary)))
+        self._running: Step | None = None
+        self._lock = Lock()
+
+    def run(self, step: Step) -> dict[int, Array]:
+        """Logits [vocabulary] float32 by lane, of each span's last token.
+
+        They are views that the lane's next pass writes over. Raises NoRoom before anything has
+        changed; DeviceFailed or PassCancelled with the memory of the spans half-written.
+        """
+        self._lanes.ensure(max(span.end for span in step.spans) + self._pads(step))
+        for span in step.spans:
+            assert self._lanes[span.lane].rows >= span.start, f"{span} leaves a gap"
+            self._lanes.rewind(span.lane, span.start)
+        with self._lock:
+            self._running = step
+        try:
+            if step.prefill:
+                self._read(step.spans[0], pad=self._pads(step))
+            else:
+                for spans in adjacent(step.spans):
+                    self._decode(spans)
+        finally:
+            with self._lock:
+                self._running = None
+        for span in step.spans:
+            self._lanes.advance(span.lane, span.tokens, read=step.prefill)
+        logits = self._logits.array()
+        return {span.lane: logits[span.lane, 0] for span in step.spans}
+
+    def cancel(self, step: Step) -> None:
+        """End `step` soon if it is the one that runs; from any thread."""
+        with self._lock:
+            if self._running is step:
+                self._program.cancel()
+
+    def save(self, lane: int, start: int, end: int) -> Snapshot:
+        """A copy of rows [start, end) and of the state, which must be that after `end` tokens."""
+        held = self._lanes[lane]
+        assert end <= len(held.resident), f"rows up to {end} were not all read by prefill"
+        assert not self._layout.state or end == held.rows, f"the state is that of {held.rows}"
+        rows = self._empty_rows(end - start)
+        buffers = self._lanes.buffers(lane, lane + 1)
+        for name, array in rows.items():
+            buffers[name].to_host(range(start, end))
+            array[...] = buffers[name].array()[0, :, start:end]
+        state = {}
+        for tensor in self._layout.state:
+            buffers[tensor.name].to_host()
+            state[tensor.name] = buffers[tensor.name].array()[0].copy()
+        return Snapshot(start, end, rows, state)
+
+    def restore(self, lane: int, tokens: Sequence[int], snapshots: Sequence[Snapshot]) -> None:
+        """Make the lane's memory that after `tokens`, of which `snapshots` are a path from 0.
+
+        Rows that the lane still holds are not copied again. Raises NoRoom.
+        """
+        wanted = list(tokens)
+        ends = [0, *(snapshot.end for snapshot in snapshots)]
+        assert ends[-1] == len(wanted), f"snapshots up to {ends[-1]} for {len(wanted)} tokens"
+        assert ends[:-1] == [snapshot.start for snapshot in snapshots], f"not a path: {ends}"
+        self._lanes.ensure(len(wanted))
+        resident = common_prefix(self._lanes[lane].resident, wanted)
+        self._lanes.rewind(lane, resident)
+        for snapshot in snapshots:
+            self._write_rows(lane, snapshot, max(snapshot.start, resident))
+        self._write_state(lane, snapshots[-1] if snapshots else None)
+        self._lanes.advance(lane, wanted[resident:], read=True)
+
+    def _pads(self, step: Step) -> int:
+        """onnxruntime's attention adds up in another order for one row than for several. A lone
+        prefill token runs as two rows, so that its row is the same however a prompt was cut.
+        Models with state do this inside their graph, as their state must not see the second row.
+        """
+        alone = step.prefill and len(step.spans[0].tokens) == 1
+        return int(alone and not self._layout.state)
+
+    def _read(self, span: Span, *, pad: int) -> None:
+        tokens = [*span.tokens, *span.tokens[:pad]]
+        if self._chunk_ids.spec.shape != (1, len(tokens)):
+            self._chunk_ids = self._device.allocate(TensorSpec(IDS, (1, len(tokens)), "int64"))
+        self._chunk_ids.array()[0] = tokens
+        self._pass([span], self._chunk_ids, last=len(span.tokens) - 1)
+
+    def _decode(self, spans: list[Span]) -> None:
+        ids = self._new_ids.part(spans[0].lane, spans[-1].lane + 1)
+        ids.array()[:, 0] = [span.tokens[0] for span in spans]
+        self._pass(spans, ids, last=0)
+
+    def _pass(self, spans: list[Span], ids: Buffer, *, last: int) -> None:
+        """`ids` [len(spans), T] are written already, on the host."""
+        start, stop = spans[0].lane, spans[-1].lane + 1
+        offsets, logits = self._offsets.part(start, stop), self._logits.part(start, stop)
+        offsets.array()[:] = [span.start for span in spans]
+        self._last.array()[0] = last
+        for buffer in (ids, offsets, self._last):
+            buffer.to_device()
+        inputs = {IDS: ids, OFFSETS: offsets, LAST: self._last, LOGITS: logits}
+        self._program.run({**self._lanes.buffers(start, stop), **inputs})
+        logits.to_host()
+
+    def _empty_rows(self, count: int) -> dict[str, Array]:
+        """[heads, count, width] for each rows tensor, cut from one block: it comes in large pages,
+        which makes a save four times as fast as an array for each tensor.
+        """
+        sizes = [tensor.bytes * count for tensor in self._layout.rows]
+        strides = [-(-size // ALIGNMENT) * ALIGNMENT for size in sizes]
+        block = np.empty(sum(strides), np.uint8)
+        rows, offset = {}, 0
+        for tensor, size, stride in zip(self._layout.rows, sizes, strides, strict=True):
+            heads, width = tensor.shape
+            flat = block[offset : offset + size].view(tensor.dtype)
+            rows[tensor.name] = flat.reshape(heads, count, width)
+            offset += stride
+        return rows
+
+    def _write_rows(self, lane: int, snapshot: Snapshot, start: int) -> None:
+        if start >= snapshot.end:
+            return
+        buffers = self._lanes.buffers(lane, lane + 1)
+        for name, array in snapshot.rows.items():
+            buffers[name].array()[0, :, start : snapshot.end] = array[:, start - snapshot.start :]
+            buffers[name].to_device(range(start, snapshot.end))
+
+    def _write_state(self, lane: int, snapshot: Snapshot | None) -> None:
+        """The state after `snapshot`; without one, that before any token: zero."""
+        buffers = self._lanes.buffers(lane, lane + 1)
+        for tensor in self._layout.state:
+            if snapshot is None:
+                buffers[tensor.name].array()[0] = 0
+            else:
+                assert snapshot.state is not None, f"{snapshot.end} can only be passed through"
+                buffers[tensor.name].array()[0] = snapshot.state[tensor.name]
+            buffers[tensor.name].to_device()

@@ -1,0 +1,211 @@
+"""An engine over the null device, with the real cache and tokenizer, and a clock of its own."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from flm.core.event import Admitted, Event, Failed, Finished, Generated
+from flm.core.prompt import Boundary, BoundaryKind, Prompt
+from flm.core.request import Request, SamplingParams
+from flm.core.step import Step
+from flm.core.tensor import MemoryKind
+from flm.devices.device import Array
+from flm.devices.null import NullDevice, write_model
+from flm.engine.engine import Engine
+from flm.engine.sampler import Sample, Sampler
+from flm.memory.lanes import Lanes
+from flm.memory.layout import MemoryLayout, MemoryTensor
+from flm.prefix.cache import PrefixCache
+from flm.runner.runner import Runner
+from flm.text.tokenizer import Tokenizer
+
+FIXTURES = Path(__file__).resolve().parents[1] / "fixtures"
+TOKENIZER = Tokenizer.load(FIXTURES / "tokenizer")
+VOCABULARY = TOKENIZER.vocabulary
+
+KEYS = MemoryTensor("keys", MemoryKind.ROWS, (2, 4))
+VALUES = MemoryTensor("values", MemoryKind.ROWS, (2, 4), "float16")
+STATE = MemoryTensor("conv", MemoryKind.STATE, (3, 5))
+STATELESS, STATEFUL = MemoryLayout((KEYS, VALUES)), MemoryLayout((KEYS, VALUES, STATE))
+GREEDY = SamplingParams(temperature=0)
+
+
+@dataclass
+class Clock:
+    now: float = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Recorder(Runner):
+    """A runner that notes its steps; a token takes it a millisecond, a decode step ten."""
+
+    def __init__(self, *parts: Any, vocabulary: int) -> None:
+        super().__init__(*parts, vocabulary=vocabulary)
+        self.clock = Clock()
+        self.steps: list[Step] = []
+        self.spoil: set[int] = set()  # lanes whose logits are not numbers
+
+    def run(self, step: Step) -> dict[int, Array]:
+        self.steps.append(step)
+        self.clock.now += len(step.spans[0].tokens) / 1000 if step.prefill else 0.01
+        logits = super().run(step)
+        return {
+            lane: np.full_like(row, np.nan) if lane in self.spoil else row
+            for lane, row in logits.items()
+        }
+
+
+def null_runner(
+    folder: Path,
+    layout: MemoryLayout,
+    *,
+    lanes: int = 2,
+    capacity_max: int = 256,
+    capacity_start: int = 16,
+    during: Callable[[], None] = lambda: None,
+) -> tuple[Recorder, Lanes]:
+    device = NullDevice(during)
+    listed = [(t.name, t.kind, t.shape, t.dtype) for t in layout.tensors]
+    program = device.load(write_model(folder / "null.json", listed, vocabulary=VOCABULARY))
+    room = Lanes(
+        device, layout, count=lanes, capacity_max=capacity_max, capacity_start=capacity_start
+    )
+    return Recorder(program, device, layout, room, vocabulary=VOCABULARY), room
+
+
+class Rig:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        layout: MemoryLayout = STATELESS,
+        lanes: int = 2,
+        capacity_max: int = 256,
+        queue_max: int = 8,
+        chunk_len_max: int = 16,
+        cache_bytes: int = 2**20,
+        slots_max: int | None = None,
+        gain_min: int = 1,
+        sampler_for: Callable[[Request], Sample] = Sampler,
+        during: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.runner, self.lanes = null_runner(
+            folder, layout, lanes=lanes, capacity_max=capacity_max, during=during
+        )
+        self.log: list[str] = []
+        self.cache = PrefixCache(
+            bytes_max=cache_bytes,
+            slots_max=slots_max,
+            gain_min=gain_min,
+            row_bytes=layout.row_bytes,
+            state_bytes=layout.state_bytes,
+            log=self.log.append,
+            warn=self.log.append,
+        )
+        self.engine = Engine(
+            self.runner,
+            self.cache,
+            TOKENIZER,
+            lanes=self.lanes,
+            context_length=256,
+            queue_max=queue_max,
+            chunk_len_max=chunk_len_max,
+            chunk_s_target=0.25,
+            clock=self.runner.clock,
+            sampler_for=sampler_for,
+        )
+        self.events: list[Event] = []
+
+    @property
+    def steps(self) -> list[Step]:
+        return self.runner.steps
+
+    def step(self, count: int = 1) -> None:
+        for _ in range(count):
+            self.events += self.engine.step()
+            self.engine.check()
+
+    def until(self, done: Callable[[], object], *, steps_max: int = 1000) -> None:
+        for _ in range(steps_max):
+            if done():
+                return
+            self.step()
+        raise AssertionError(f"not within {steps_max} steps; {self.events[-3:]}")
+
+    def run(self, *requests: Request) -> None:
+        """Submit, and step until nothing is left to do."""
+        for request in requests:
+            self.engine.submit(request)
+        self.until(lambda: not self.engine.busy)
+
+    def of(self, request_id: str) -> list[Event]:
+        return [event for event in self.events if event.request_id == request_id]
+
+    def tokens(self, request_id: str) -> list[int]:
+        return [event.token for event in self.of(request_id) if isinstance(event, Generated)]
+
+    def text(self, request_id: str) -> str:
+        """All that a client was shown."""
+        shown = (event for event in self.of(request_id) if isinstance(event, Generated | Finished))
+        return "".join(event.text for event in shown)
+
+    def admitted(self, request_id: str) -> Admitted:
+        return next(event for event in self.of(request_id) if isinstance(event, Admitted))
+
+    def ending(self, request_id: str) -> Finished | Failed:
+        """The one last event, behind which there is no other."""
+        *before, last = self.of(request_id)
+        assert isinstance(last, Finished | Failed), last
+        assert not any(isinstance(event, Finished | Failed) for event in before)
+        return last
+
+    def finished(self, request_id: str) -> Finished:
+        ending = self.ending(request_id)
+        assert isinstance(ending, Finished), ending
+        return ending
+
+
+def prompt_of(*segments: Sequence[int], ends: bool = True) -> Prompt:
+    """A boundary after each segment: a head, turns, and the end if wanted."""
+    tokens: list[int] = []
+    boundaries = []
+    for index, segment in enumerate(segments):
+        tokens += segment
+        last = index == len(segments) - 1
+        kind = BoundaryKind.END if last else BoundaryKind.TURN if index else BoundaryKind.HEAD
+        if ends or not last:
+            boundaries.append(Boundary(len(tokens), kind))
+    return Prompt(tuple(tokens), tuple(boundaries))
+
+
+def some_tokens(seed: int, count: int) -> tuple[int, ...]:
+    """Ordinary tokens, none of them special."""
+    return tuple(np.random.default_rng(seed).integers(17, VOCABULARY, count).tolist())
+
+
+def request_of(
+    request_id: str,
+    prompt: Prompt | Sequence[int],
+    *,
+    max_tokens: int = 4,
+    sampling: SamplingParams = GREEDY,
+    stop: tuple[str, ...] = (),
+    ignore_eos: bool = True,
+) -> Request:
+    prompt = prompt if isinstance(prompt, Prompt) else prompt_of(prompt)
+    return Request(request_id, prompt, sampling, max_tokens, stop, ignore_eos)
+
+
+def forced(**replies: Sequence[int]) -> Callable[[Request], Sample]:
+    """Samplers that say what a test wants said, by request id."""
+
+    def sampler_for(request: Request) -> Sample:
+        start, reply = len(request.prompt.tokens), replies[request.id]
+        return lambda tokens, logits: reply[len(tokens) - start]
+
+    return sampler_for
