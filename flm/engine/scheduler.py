@@ -1,0 +1,91 @@
+"""What the next pass computes. Pure: it reads sequences and returns a Step.
+
+* Chunks and decode steps alternate while there is work of both kinds, so a decoding lane never
+  waits longer than one chunk.
+* Among prompts, the one with least left to read goes first, the older of equals: a short request
+  does not wait behind a long prompt, and of several that begin alike the first reads the shared
+  start to its boundary before the others come to it. Every fourth chunk is the oldest prompt's,
+  so that none waits forever.
+* A chunk never crosses a boundary, and leaves no single token behind where it can be avoided.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from flm.core.sequence import Phase, Sequence
+from flm.core.step import Span, Step
+
+OLDEST_EVERY = 4  # chunks
+CHUNK_LEN_START = 64  # tokens, until a chunk was measured
+CHUNK_LEN_MIN = 16  # a pass costs about as much for fewer
+
+
+@dataclass(slots=True)
+class Pace:
+    """How long a chunk may be to take `s_target`, from the chunks measured so far."""
+
+    s_target: float
+    len_max: int
+    tokens_per_s: float | None = None
+
+    @property
+    def chunk_len(self) -> int:
+        if self.tokens_per_s is None:
+            return min(CHUNK_LEN_START, self.len_max)
+        return min(max(int(self.tokens_per_s * self.s_target), CHUNK_LEN_MIN), self.len_max)
+
+    def measured(self, tokens: int, seconds: float) -> None:
+        """Takes in what a chunk took; a short rest is not measured, a pass has a fixed cost."""
+        if seconds <= 0 or tokens < self.chunk_len // 2:
+            return
+        speed = tokens / seconds
+        before = self.tokens_per_s or speed
+        self.tokens_per_s = (before + speed) / 2
+
+
+def schedule(
+    sequences: Iterable[Sequence], *, chunk_len: int, chunks_run: int, decode_is_due: bool
+) -> Step | None:
+    """The next step of sequences in lanes, oldest first; None when there is nothing to compute.
+
+    `chunks_run` counts the chunks so far; `decode_is_due` says that the step before was one.
+    """
+    sequences = list(sequences)
+    decoding = [sequence for sequence in sequences if sequence.phase is Phase.DECODE]
+    reading = [sequence for sequence in sequences if sequence.phase is Phase.PREFILL]
+    if decoding and (decode_is_due or not reading):
+        return Step(tuple(sorted(map(_newest, decoding), key=_lane)), prefill=False)
+    if not reading:
+        return None
+    if chunks_run % OLDEST_EVERY == OLDEST_EVERY - 1:
+        return Step((_chunk(reading[0], chunk_len),), prefill=True)
+    return Step((_chunk(min(reading, key=_left), chunk_len),), prefill=True)
+
+
+def next_cut(sequence: Sequence) -> int:
+    """The nearest boundary ahead, or the prompt's end."""
+    offsets = (boundary.offset for boundary in sequence.request.prompt.boundaries)
+    ahead = (offset for offset in offsets if offset > sequence.computed)
+    return next(ahead, sequence.prompt_length)
+
+
+def _chunk(sequence: Sequence, chunk_len: int) -> Span:
+    start, cut = sequence.computed, next_cut(sequence)
+    length = min(chunk_len, cut - start)
+    if cut - start - length == 1 and length > 2:
+        length -= 1
+    assert sequence.lane is not None
+    return Span(sequence.lane, start, tuple(sequence.tokens[start : start + length]))
+
+
+def _newest(sequence: Sequence) -> Span:
+    assert sequence.lane is not None
+    return Span(sequence.lane, sequence.computed, (sequence.tokens[-1],))
+
+
+def _left(sequence: Sequence) -> int:
+    return sequence.prompt_length - sequence.computed
+
+
+def _lane(span: Span) -> int:
+    return span.lane

@@ -1,0 +1,105 @@
+"""The scheduler's promises, over sequences of any shape."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flm.core.prompt import Boundary, BoundaryKind, Prompt
+from flm.core.request import Request, SamplingParams
+from flm.core.sequence import Phase, Sequence
+from flm.engine.scheduler import CHUNK_LEN_MIN, OLDEST_EVERY, Pace, next_cut, schedule
+
+
+def reading(lane: int, length: int, *, computed: int = 0, cuts: tuple[int, ...] = ()) -> Sequence:
+    boundaries = tuple(Boundary(cut, BoundaryKind.TURN) for cut in cuts)
+    prompt = Prompt(tuple(range(length)), boundaries)
+    request = Request(f"r{lane}", prompt, SamplingParams(), 4)
+    return Sequence(request, 0.0, Phase.PREFILL, lane, computed=computed)
+
+
+def decoding(lane: int, length: int) -> Sequence:
+    sequence = reading(lane, length, computed=length)
+    sequence.phase = Phase.DECODE
+    sequence.tokens.append(1000 + lane)
+    return sequence
+
+
+def plan(*sequences: Sequence, chunk_len: int = 10, chunks_run: int = 0, due: bool = False):
+    return schedule(sequences, chunk_len=chunk_len, chunks_run=chunks_run, decode_is_due=due)
+
+
+def test_there_may_be_nothing_to_do() -> None:
+    assert plan() is None
+
+
+def test_a_decode_step_has_every_decoding_lane_in_order() -> None:
+    step = plan(decoding(2, 7), reading(1, 9), decoding(0, 5), due=True)
+    assert not step.prefill
+    assert [(span.lane, span.start, span.tokens) for span in step.spans] == [
+        (0, 5, (1000,)),
+        (2, 7, (1002,)),
+    ]
+
+
+def test_chunks_and_decode_steps_alternate_while_there_are_both() -> None:
+    both = decoding(0, 5), reading(1, 9)
+    assert plan(*both, due=False).prefill
+    assert not plan(*both, due=True).prefill
+    assert not plan(decoding(0, 5), due=False).prefill
+    assert plan(reading(1, 9), due=True).prefill
+
+
+def test_least_left_goes_first_and_the_older_of_equals() -> None:
+    lanes = reading(0, 90), reading(1, 50, computed=30), reading(2, 20)
+    assert plan(*lanes).spans[0].lane == 1
+    assert plan(lanes[0], lanes[2], reading(3, 20)).spans[0].lane == 2
+
+
+def test_the_oldest_has_every_fourth_chunk() -> None:
+    lanes = reading(0, 90), reading(1, 20)
+    chosen = [plan(*lanes, chunks_run=run).spans[0].lane for run in range(2 * OLDEST_EVERY)]
+    assert chosen == [1, 1, 1, 0] * 2
+
+
+@given(
+    length=st.integers(1, 80),
+    cuts=st.sets(st.integers(1, 80)),
+    chunk_len=st.integers(1, 40),
+)
+def test_chunks_read_all_cross_no_cut_and_leave_no_lone_token(length, cuts, chunk_len) -> None:
+    cuts = tuple(sorted(cut for cut in cuts if cut <= length))
+    sequence = reading(0, length, cuts=cuts)
+    read = []
+    while sequence.computed < length:
+        start, cut = sequence.computed, next_cut(sequence)
+        span = plan(sequence, chunk_len=chunk_len).spans[0]
+        assert span.start == start
+        assert 0 < len(span.tokens) <= chunk_len
+        assert span.end <= cut
+        if chunk_len > 2 and cut - start > 1:
+            assert len(span.tokens) > 1
+        read += span.tokens
+        sequence.computed = span.end
+    assert read == list(range(length))
+
+
+@given(fixed_s=st.floats(0, 0.2), token_s=st.floats(1e-5, 0.1), len_max=st.integers(1, 4096))
+def test_pace_finds_the_chunk_that_takes_its_target(fixed_s, token_s, len_max) -> None:
+    pace = Pace(0.25, len_max)
+    for _ in range(60):
+        chunk = pace.chunk_len
+        assert 1 <= chunk <= len_max
+        pace.measured(chunk, fixed_s + chunk * token_s)
+    took = fixed_s + chunk * token_s
+    assert took <= 0.25 * 1.05 or chunk <= CHUNK_LEN_MIN
+    one_more = took + max(1, chunk // 20) * token_s
+    assert one_more >= 0.25 * 0.9 or chunk == len_max or chunk <= CHUNK_LEN_MIN
+
+
+def test_a_short_rest_says_nothing_about_the_pace() -> None:
+    pace = Pace(0.25, 4096)
+    pace.measured(64, 0.1)
+    before = pace.chunk_len
+    assert before == 160
+    pace.measured(3, 0.1)
+    pace.measured(200, 0.0)
+    assert pace.chunk_len == before
