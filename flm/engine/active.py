@@ -1,0 +1,66 @@
+"""What the engine knows of a sequence in a lane, of a pass that runs, and of time spent."""
+
+from dataclasses import dataclass
+
+from flm.core.event import Usage
+from flm.core.sequence import Phase, Sequence
+from flm.core.step import Step
+from flm.engine.reply import Reply
+from flm.engine.sampler import Sample
+from flm.memory.lanes import Lane
+from flm.prefix.lease import Lease
+
+
+@dataclass(eq=False, slots=True)
+class Active:
+    """A sequence in a lane, with what it needs on its way."""
+
+    sequence: Sequence
+    lane: int
+    lease: Lease
+    sample: Sample
+    reply: Reply
+    restored: bool = False
+
+    @property
+    def id(self) -> str:
+        return self.sequence.request.id
+
+    def check(self, lane: Lane) -> None:
+        sequence = self.sequence
+        length, computed = len(sequence.tokens), sequence.computed
+        assert sequence.lane == self.lane
+        assert self.lease.offset <= computed
+        if self.restored:
+            assert lane.rows == computed, f"{lane.rows} rows of {computed} computed"
+            read = min(computed, sequence.prompt_length)
+            assert lane.resident == sequence.tokens[:read], "resident tokens are another's"
+        if sequence.phase is Phase.PREFILL:
+            assert computed < sequence.prompt_length == length
+        else:
+            assert sequence.phase is Phase.DECODE
+            assert computed == length - 1 >= sequence.prompt_length
+
+
+@dataclass(eq=False, slots=True)
+class Flight:
+    """The pass that runs, and for whom."""
+
+    step: Step
+    request_ids: tuple[str, ...]
+    interrupted: bool = False
+
+
+def usage(sequence: Sequence, now: float) -> Usage:
+    """What it took so far; what has not come to pass takes until `now`."""
+    admitted = now if sequence.admitted_at is None else sequence.admitted_at
+    first = now if sequence.first_token_at is None else sequence.first_token_at
+    last = first if sequence.last_token_at is None else sequence.last_token_at
+    return Usage(
+        prompt_tokens=sequence.prompt_length,
+        cached_tokens=sequence.cached_tokens,
+        completion_tokens=sequence.generated,
+        queue_s=admitted - sequence.submitted_at,
+        prefill_s=first - admitted,
+        decode_s=last - first,
+    )

@@ -1,0 +1,330 @@
+"""Requests in, events out, at most one forward pass a step. No thread, and no clock of its own.
+
+Invariants, which `check` asserts:
+  * A request waits, or is active in a lane of its own, or is gone. The waiting are in order.
+  * An active sequence has `computed` tokens in its lane once it is restored; until then it is
+    untouched, and may still take a longer prefix that another has just kept.
+  * An active sequence holds an open lease; both end together, and the lane with them.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+
+from flm.core.event import Admitted, Event, Failed, Finished, FinishReason, Generated
+from flm.core.request import Request
+from flm.core.sequence import Phase, Sequence
+from flm.core.step import Step
+from flm.devices.device import Array
+from flm.engine.active import Active, Flight, usage
+from flm.engine.logits import likeliest, report
+from flm.engine.reply import Reply
+from flm.engine.sampler import Sample, Sampler
+from flm.engine.scheduler import Pace, schedule
+from flm.errors import (
+    BadRequest,
+    DeviceFailed,
+    NoRoom,
+    PassCancelled,
+    PromptTooLong,
+    QueueFull,
+)
+from flm.memory.lanes import Lanes
+from flm.prefix.cache import PrefixCache
+from flm.runner.runner import Runner
+from flm.text.tokenizer import Tokenizer
+
+
+class Engine:
+    """Every method is for one thread, but `validate` and `interrupt`, which are for any."""
+
+    def __init__(
+        self,
+        runner: Runner,
+        cache: PrefixCache,
+        tokenizer: Tokenizer,
+        *,
+        lanes: Lanes,
+        context_length: int,
+        queue_max: int,
+        chunk_len_max: int,
+        chunk_s_target: float,
+        clock: Callable[[], float],
+        sampler_for: Callable[[Request], Sample] = Sampler,
+    ) -> None:
+        self._runner = runner
+        self._cache = cache
+        self._tokenizer = tokenizer
+        self._lanes = lanes
+        self._context_length = context_length
+        self._queue_max = queue_max
+        self._clock = clock
+        self._sampler_for = sampler_for
+        self._pace = Pace(chunk_s_target, chunk_len_max)
+        self._chunks_run = 0
+        self._admitted = 0  # since the last pass, which they do not hold up for long
+        self._decode_is_due = False
+        self._waiting: deque[Sequence] = deque()
+        self._active: dict[str, Active] = {}  # by request id, oldest first
+        self._at_work: tuple[str, ...] = ()  # whose fault an exception is
+        self._flight: Flight | None = None
+        self._events: list[Event] = []
+
+    @property
+    def waiting(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def running(self) -> int:
+        return len(self._active)
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._waiting or self._active or self._events)
+
+    @property
+    def room(self) -> int:
+        """How many more requests `submit` takes."""
+        return self._queue_max + self._lanes.free - len(self._waiting)
+
+    def queue_full(self) -> QueueFull:
+        return QueueFull(
+            f"{self._queue_max} requests are waiting already",
+            fix="send it again in a moment, or start with a larger --q-len",
+        )
+
+    def validate(self, request: Request) -> None:
+        """Raises BadRequest or PromptTooLong for what no engine of this size could run."""
+        tokens, vocabulary = request.prompt.tokens, self._tokenizer.vocabulary
+        if not tokens:
+            raise BadRequest("the prompt is empty", fix="send some text", param="messages")
+        if len(tokens) >= self._context_length:
+            raise PromptTooLong(prompt_tokens=len(tokens), context_length=self._context_length)
+        for param, ids in (("prompt", tokens), ("logit_bias", request.sampling.logit_bias)):
+            if ids and not 0 <= min(ids) <= max(ids) < vocabulary:
+                raise BadRequest(
+                    f"{param} names a token outside the vocabulary",
+                    fix=f"use token ids from 0 to {vocabulary - 1}",
+                    param=param,
+                )
+
+    def submit(self, request: Request) -> None:
+        """Raises QueueFull, and what `validate` raises."""
+        self.validate(request)
+        assert request.id not in self._active, f"{request.id} twice"
+        if self.room <= 0:
+            raise self.queue_full()
+        self._waiting.append(Sequence(request, submitted_at=self._clock()))
+
+    def cancel(self, request_id: str) -> None:
+        """Its lane is free from here on; unknown or finished is no error."""
+        if active := self._active.get(request_id):
+            self._finish(active, FinishReason.CANCELLED)
+        elif sequence := self._find_waiting(request_id):
+            self._waiting.remove(sequence)
+            sequence.phase = Phase.FINISHED
+            spent = usage(sequence, self._clock())
+            self._events.append(Finished(request_id, FinishReason.CANCELLED, spent))
+
+    def interrupt(self, request_id: str) -> None:
+        """From any thread, before `cancel`: end the running pass if it is for nobody else."""
+        flight = self._flight
+        if flight is not None and flight.request_ids == (request_id,):
+            flight.interrupted = True
+            self._runner.cancel(flight.step)
+
+    def step(self) -> list[Event]:
+        """Admit a request, or else run a pass: what happened is not held up by a pass."""
+        if not self._events:
+            self._admit()
+        if not self._events:
+            self._pass()
+        self._at_work = ()
+        events, self._events = self._events, []
+        return events
+
+    def abandon(self, error: Exception) -> None:
+        """After `step` raised, which is a bug of ours: fail those it was at work for, or all."""
+        waiting = (sequence.request.id for sequence in self._waiting)
+        blamed = self._at_work or (*self._active, *waiting)
+        self._at_work = ()
+        for request_id in blamed:
+            if active := self._active.get(request_id):
+                self._fail(active, error)
+            elif sequence := self._find_waiting(request_id):
+                self._waiting.remove(sequence)
+                self._events.append(Failed(request_id, error))
+
+    def check(self) -> None:
+        assert all(sequence.phase is Phase.WAITING for sequence in self._waiting)
+        assert len(self._waiting) <= self._queue_max + len(self._lanes)
+        busy = {index for index in range(len(self._lanes)) if self._lanes[index].busy}
+        assert {active.lane for active in self._active.values()} == busy
+        assert len(self._active) == len(busy), "a lane with two sequences"
+        for active in self._active.values():
+            active.check(self._lanes[active.lane])
+        self._lanes.check()
+        self._cache.check()
+
+    def _admit(self) -> None:
+        if not self._waiting or not self._lanes.free or self._admitted == len(self._lanes):
+            return
+        self._admitted += 1
+        sequence = self._waiting[0]
+        request = sequence.request
+        self._at_work = (request.id,)
+        reply, sample = Reply(request, self._tokenizer), self._sampler_for(request)
+        lease = self._cache.lease(request.prompt)
+        lane = self._lanes.acquire(request.prompt.tokens)
+        assert lane is not None
+        self._waiting.popleft()
+        sequence.lane, sequence.phase = lane, Phase.PREFILL
+        sequence.admitted_at = self._clock()
+        active = self._active[request.id] = Active(sequence, lane, lease, sample, reply)
+        self._events.append(Admitted(request.id, lease.offset))
+        self._start_from_lease(active)
+
+    def _start_from_lease(self, active: Active) -> None:
+        lease, sequence = active.lease, active.sequence
+        sequence.computed = sequence.cached_tokens = lease.offset
+        if lease.offset == sequence.prompt_length:  # read before, to the last token
+            assert lease.logits is not None
+            self._take(active, lease.logits)
+
+    def _pass(self) -> None:
+        self._admitted = 0
+        step = schedule(
+            (active.sequence for active in self._active.values()),
+            chunk_len=self._pace.chunk_len,
+            chunks_run=self._chunks_run,
+            decode_is_due=self._decode_is_due,
+        )
+        if step is None:
+            return
+        by_lane = {active.lane: active for active in self._active.values()}
+        actives = [by_lane[span.lane] for span in step.spans]
+        self._at_work = tuple(active.id for active in actives)
+        if not all(self._restore(active) for active in actives):
+            return
+        if (logits := self._run(step, actives)) is None:
+            return
+        self._decode_is_due = step.prefill
+        for active, span in zip(actives, step.spans, strict=True):
+            active.sequence.computed = span.end
+            try:
+                if step.prefill:
+                    self._keep(active, logits[span.lane])
+            except Exception as error:  # of the device, or a bug of ours: the others go on
+                self._fail(active, error)
+            else:
+                if span.end == len(active.sequence.tokens):
+                    self._take(active, logits[span.lane])
+
+    def _restore(self, active: Active) -> bool:
+        """Whether the lane now holds what is computed. Left to here, for the first token of a
+        prompt that was read to its end does not need it.
+        """
+        sequence = active.sequence
+        try:
+            if not active.restored:
+                tokens = sequence.tokens[: active.lease.offset]
+                self._runner.restore(active.lane, tokens, active.lease.snapshots)
+        except (NoRoom, DeviceFailed) as error:
+            self._fail(active, error)
+            return False
+        active.restored = True
+        return True
+
+    def _run(self, step: Step, actives: list[Active]) -> dict[int, Array] | None:
+        """Logits by lane, or None if some or all of `actives` had to go."""
+        self._flight = flight = Flight(step, self._at_work)
+        started = self._clock()
+        try:
+            logits = self._runner.run(step)
+        except NoRoom as error:  # nothing has changed; the others fit
+            self._fail(max(actives, key=lambda active: active.sequence.computed), error)
+            return None
+        except DeviceFailed as error:
+            for active in actives:
+                if flight.interrupted and isinstance(error, PassCancelled):
+                    self._finish(active, FinishReason.CANCELLED)
+                else:
+                    self._fail(active, error)
+            return None
+        finally:
+            self._flight = None
+        if step.prefill:
+            self._chunks_run += 1
+            self._pace.measured(len(step.spans[0].tokens), self._clock() - started)
+        return logits
+
+    def _keep(self, active: Active, logits: Array) -> None:
+        """Keep what was read if it ends at a boundary that the cache wants."""
+        likeliest(logits)  # raises on NaN, which kept would fail every retry
+        sequence = active.sequence
+        whole = sequence.computed == sequence.prompt_length
+        for boundary in sequence.request.prompt.boundaries:
+            if boundary.offset == sequence.computed and active.lease.wants(boundary):
+                save = partial(self._runner.save, active.lane)
+                if active.lease.keep(boundary, save, logits if whole else None):
+                    self._share(active)
+
+    def _share(self, reader: Active) -> None:
+        """What `reader` has just kept saves the untouched from reading the same."""
+        offset = reader.sequence.computed
+        tokens = reader.sequence.tokens[:offset]
+        for active in list(self._active.values()):
+            sequence = active.sequence
+            behind = not active.restored and sequence.computed < offset
+            if behind and sequence.tokens[:offset] == tokens:
+                active.lease.close()
+                active.lease = self._cache.lease(sequence.request.prompt)
+                self._start_from_lease(active)
+
+    def _take(self, active: Active, logits: Array) -> None:
+        """The next token, if the sampler finds one: else this request fails, and no other."""
+        sequence, request = active.sequence, active.sequence.request
+        try:
+            token = active.sample(sequence.tokens, logits)
+            ended = active.reply.ends_with(token)
+            text, stopped = ("", False) if ended else active.reply.add(token)
+            reported = report(logits, token, request.sampling)
+        except Exception as error:  # not numbers, or a bug of ours
+            self._fail(active, error)
+            return
+        sequence.tokens.append(token)
+        sequence.phase = Phase.DECODE
+        sequence.last_token_at = self._clock()
+        if sequence.first_token_at is None:
+            sequence.first_token_at = sequence.last_token_at
+        if ended:
+            self._finish(active, FinishReason.STOP, active.reply.finish())
+            return
+        self._events.append(Generated(request.id, token, text, *reported))
+        if stopped:
+            self._finish(active, FinishReason.STOP)
+        elif sequence.generated >= request.max_tokens or self._is_full(sequence):
+            self._finish(active, FinishReason.LENGTH, active.reply.finish())
+
+    def _is_full(self, sequence: Sequence) -> bool:
+        return len(sequence.tokens) >= self._context_length
+
+    def _finish(self, active: Active, reason: FinishReason, text: str = "") -> None:
+        self._leave(active)
+        self._events.append(
+            Finished(active.id, reason, usage(active.sequence, self._clock()), text)
+        )
+
+    def _fail(self, active: Active, error: Exception) -> None:
+        self._lanes.forget(active.lane)
+        self._leave(active)
+        self._events.append(Failed(active.id, error))
+
+    def _leave(self, active: Active) -> None:
+        del self._active[active.id]
+        active.sequence.phase = Phase.FINISHED
+        self._lanes.release(active.lane)
+        active.lease.close()
+
+    def _find_waiting(self, request_id: str) -> Sequence | None:
+        return next((s for s in self._waiting if s.request.id == request_id), None)
