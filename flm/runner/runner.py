@@ -7,17 +7,13 @@ Every lane has its own row of logits, which stands until the lane's next pass.
 from collections.abc import Sequence
 from threading import Lock
 
-import numpy as np
-
 from flm.core.step import Span, Step
 from flm.core.tensor import TensorSpec
 from flm.devices.device import IDS, LAST, LOGITS, OFFSETS, Array, Buffer, Device, Program
 from flm.memory.lanes import Lanes, common_prefix
 from flm.memory.layout import MemoryLayout
-from flm.memory.snapshot import Snapshot
+from flm.memory.snapshot import Snapshot, empty_rows
 from flm.runner.batch import adjacent
-
-ALIGNMENT = 64  # bytes, of each tensor in a snapshot's block
 
 
 class Runner:
@@ -82,7 +78,7 @@ class Runner:
         held = self._lanes[lane]
         assert end <= len(held.resident), f"rows up to {end} were not all read by prefill"
         assert not self._layout.state or end == held.rows, f"the state is that of {held.rows}"
-        rows = self._empty_rows(end - start)
+        rows = empty_rows(self._layout, end - start)
         buffers = self._lanes.buffers(lane, lane + 1)
         for name, array in rows.items():
             buffers[name].to_host(range(start, end))
@@ -141,21 +137,6 @@ class Runner:
         inputs = {IDS: ids, OFFSETS: offsets, LAST: self._last, LOGITS: logits}
         self._program.run({**self._lanes.buffers(start, stop), **inputs})
         logits.to_host()
-
-    def _empty_rows(self, count: int) -> dict[str, Array]:
-        """[heads, count, width] for each rows tensor, cut from one block: it comes in large pages,
-        which makes a save four times as fast as an array for each tensor.
-        """
-        sizes = [tensor.bytes * count for tensor in self._layout.rows]
-        strides = [-(-size // ALIGNMENT) * ALIGNMENT for size in sizes]
-        block = np.empty(sum(strides), np.uint8)
-        rows, offset = {}, 0
-        for tensor, size, stride in zip(self._layout.rows, sizes, strides, strict=True):
-            heads, width = tensor.shape
-            flat = block[offset : offset + size].view(tensor.dtype)
-            rows[tensor.name] = flat.reshape(heads, count, width)
-            offset += stride
-        return rows
 
     def _write_rows(self, lane: int, snapshot: Snapshot, start: int) -> None:
         if start >= snapshot.end:
