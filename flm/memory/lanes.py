@@ -56,12 +56,20 @@ class Lanes:
         return sum(not lane.busy for lane in self._lanes)
 
     def acquire(self, tokens: Sequence[int]) -> int | None:
-        """The free lane that holds most of what `tokens` begin with, else the longest unused."""
+        """The best free lane: beside busy ones, since a pass runs over adjacent lanes; of these
+        the one that holds most of what `tokens` begin with; of these the longest unused.
+        """
         wanted = list(tokens)
+
+        def merit(index: int) -> tuple[int, int, int]:
+            lane = self._lanes[index]
+            beside = sum(other.busy for other in self._lanes[max(0, index - 1) : index + 2])
+            return beside, common_prefix(lane.resident, wanted), -lane.released_at
+
         free = [index for index, lane in enumerate(self._lanes) if not lane.busy]
         if not free:
             return None
-        best = max(free, key=lambda index: self._affinity(self._lanes[index], wanted))
+        best = max(free, key=merit)
         self._lanes[best].busy = True
         return best
 
@@ -144,10 +152,6 @@ class Lanes:
 
     def _allocate(self, tensor: MemoryTensor, capacity: int) -> Buffer:
         return self._device.allocate(tensor.spec(lanes=len(self._lanes), capacity=capacity))
-
-    @staticmethod
-    def _affinity(lane: Lane, tokens: list[int]) -> tuple[int, int]:
-        return common_prefix(lane.resident, tokens), -lane.released_at
 
 
 def common_prefix(left: list[int], right: list[int]) -> int:

@@ -30,12 +30,26 @@ def test_as_many_are_lent_as_there_are() -> None:
 def test_a_sequence_gets_the_lane_that_holds_most_of_its_start() -> None:
     lanes = lanes_of(3)
     for lane, tokens in enumerate([[1, 2], [1, 2, 3, 4], [9]]):
-        assert lanes.acquire([lane]) is not None
+        assert lanes.acquire([lane]) == lane
         read(lanes, lane, tokens)
     for lane in (2, 1, 0):
         lanes.release(lane)
     assert lanes.acquire([1, 2, 3, 5]) == 1
+    lanes.release(1)
     assert lanes.acquire([7]) == 2, "nothing in common: the longest unused"
+
+
+def test_busy_lanes_stay_together_for_they_share_a_pass() -> None:
+    lanes = lanes_of(4)
+    for lane in range(4):
+        assert lanes.acquire([1]) == lane
+        read(lanes, lane, [lane] * 3)
+    for lane in (3, 2, 1):
+        lanes.release(lane)
+    assert lanes.acquire([3, 3, 3]) == 1, "beside lane 0, though lane 3 holds this"
+    lanes.release(0)
+    lanes.release(1)
+    assert lanes.acquire([3, 3, 3]) == 3, "alone it has the choice"
 
 
 def test_decoded_rows_are_not_resident() -> None:
