@@ -1,0 +1,126 @@
+"""The thread that owns the device: it drives an engine between messages from other threads.
+
+Invariants:
+  * Only this thread calls the engine, but for `validate`, `room` and `interrupt`.
+  * The lock is held for moments, never during a step, so `submit` and `cancel` return at once.
+  * A listener hears one last event, Finished or Failed, whatever happens.
+  * Without work the thread sleeps.
+"""
+
+from collections.abc import Callable
+from threading import Condition, Thread
+
+from flm.core.event import Event, Failed, Finished
+from flm.core.request import Request
+from flm.engine.engine import Engine
+from flm.errors import DeviceFailed, ModelLoading
+
+Listener = Callable[[Event], None]
+
+
+class EngineThread:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._listeners: dict[str, Listener] = {}
+        self._inbox: list[Request | str] = []  # a request to submit, or the id of one to cancel
+        self._closing = False
+        self._wake = Condition()
+        self._thread = Thread(target=self._live, name="engine", daemon=True)
+        self._thread.start()
+
+    @property
+    def waiting(self) -> int:
+        return self._engine.waiting + self._submitted
+
+    @property
+    def running(self) -> int:
+        return self._engine.running
+
+    @property
+    def idle(self) -> bool:
+        return not self._listeners
+
+    def submit(self, request: Request, listener: Listener) -> None:
+        """`listener` is called on the engine's thread with each event of the request, and must not
+        block; one that raises is not called again, and its request is cancelled.
+
+        Raises what `Engine.validate` does, QueueFull, or ModelLoading once closed.
+        """
+        self._engine.validate(request)
+        with self._wake:
+            if self._closing:
+                raise ModelLoading("the model is being unloaded", fix="send the request again")
+            if self._engine.room <= self._submitted:
+                raise self._engine.queue_full()
+            assert request.id not in self._listeners, f"{request.id} twice"
+            self._listeners[request.id] = listener
+            self._inbox.append(request)
+            self._wake.notify()
+
+    def cancel(self, request_id: str) -> None:
+        """It ends with Finished, soon: a pass that is for no other is cut short."""
+        with self._wake:
+            self._inbox.append(request_id)
+            self._wake.notify()
+        self._engine.interrupt(request_id)
+
+    def close(self) -> None:
+        """Cancel all, and return when the thread has ended."""
+        with self._wake:
+            self._closing = True
+            self._wake.notify()
+        for request_id in list(self._listeners):
+            self.cancel(request_id)
+        self._thread.join()
+
+    @property
+    def _submitted(self) -> int:
+        """Requests that the engine has yet to be told of."""
+        return sum(isinstance(message, Request) for message in self._inbox)
+
+    def _live(self) -> None:
+        try:
+            while self._has_work():
+                self._read_inbox()
+                for event in self._step():
+                    self._tell(event)
+        except BaseException:  # not even `abandon` helped: leave no client hanging
+            self._closing = True
+            ended = DeviceFailed("the engine has ended, by a bug", fix="restart flm, and report it")
+            for request_id in list(self._listeners):
+                self._tell(Failed(request_id, ended))
+            raise
+
+    def _has_work(self) -> bool:
+        """Sleep until there is some; False when there never will be again."""
+        with self._wake:
+            self._wake.wait_for(lambda: self._inbox or self._engine.busy or self._closing)
+            return bool(self._inbox or self._engine.busy)
+
+    def _read_inbox(self) -> None:
+        with self._wake:  # so that `room` and `_submitted` agree
+            for message in self._inbox:
+                if isinstance(message, Request):
+                    self._engine.submit(message)
+                else:
+                    self._engine.cancel(message)
+            self._inbox.clear()
+
+    def _step(self) -> list[Event]:
+        try:
+            return self._engine.step()
+        except Exception as error:  # a bug of ours, which ends the requests it was at work for
+            self._engine.abandon(error)
+            return self._engine.step()
+
+    def _tell(self, event: Event) -> None:
+        listener = self._listeners.get(event.request_id)
+        if isinstance(event, Finished | Failed):
+            self._listeners.pop(event.request_id, None)
+        if listener is None:
+            return
+        try:
+            listener(event)
+        except Exception:  # the client's side is gone
+            self._listeners.pop(event.request_id, None)
+            self._engine.cancel(event.request_id)
