@@ -78,6 +78,9 @@ def null_runner(
     return Recorder(program, device, layout, room, vocabulary=VOCABULARY), room
 
 
+MakeRunner = Callable[..., tuple[Recorder, Lanes]]
+
+
 class Rig:
     def __init__(
         self,
@@ -93,8 +96,9 @@ class Rig:
         gain_min: int = 1,
         sampler_for: Callable[[Request], Sample] = Sampler,
         during: Callable[[], None] = lambda: None,
+        make_runner: MakeRunner = null_runner,
     ) -> None:
-        self.runner, self.lanes = null_runner(
+        self.runner, self.lanes = make_runner(
             folder, layout, lanes=lanes, capacity_max=capacity_max, during=during
         )
         self.log: list[str] = []
