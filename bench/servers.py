@@ -1,0 +1,89 @@
+"""Starts the servers that are compared, each a process of its own, on free ports."""
+
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+
+START_S_MAX = 300
+
+PEER = """
+import sys, time
+import xllamacpp
+gguf, port, slots, threads, context = sys.argv[1], *map(int, sys.argv[2:])
+p = xllamacpp.CommonParams()
+p.model.path, p.port, p.n_parallel, p.n_ctx, p.n_gpu_layers = gguf, port, slots, context, 0
+p.cpuparams.n_threads = p.cpuparams_batch.n_threads = threads
+p.use_jinja = True
+server = xllamacpp.Server(p)
+while True:
+    time.sleep(1)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    name: str
+    url: str
+    pid: int
+
+
+@contextmanager
+def flm_server(
+    model: str, *, threads: int, lanes: int, flags: Sequence[str] = ()
+) -> Iterator[Server]:
+    port = free_port()
+    command = [sys.executable, "-m", "flm", "serve", model, "--port", str(port)]
+    command += ["--threads", str(threads), "--lanes", str(lanes), *flags]
+    with _process("flm", command, port) as server:
+        yield server
+
+
+@contextmanager
+def llama_cpp_server(gguf: Path, *, threads: int, slots: int, context: int) -> Iterator[Server]:
+    """llama.cpp's own HTTP server, from the xllamacpp wheel; `context` is for all slots."""
+    port = free_port()
+    sizes = map(str, (port, slots, threads, context))
+    with _process("llama.cpp", [sys.executable, "-c", PEER, str(gguf), *sizes], port) as server:
+        yield server
+
+
+@contextmanager
+def _process(name: str, command: Sequence[str], port: int) -> Iterator[Server]:
+    url = f"http://127.0.0.1:{port}"
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        _wait_until_ready(url, process)
+        yield Server(name, url, process.pid)
+    finally:
+        process.terminate()
+        try:
+            process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+
+
+def _wait_until_ready(url: str, process: "subprocess.Popen[bytes]") -> None:
+    deadline = time.monotonic() + START_S_MAX
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            raise SystemExit(f"{process.args} ended with {process.returncode}")
+        try:
+            if httpx.get(f"{url}/health", timeout=2).status_code == 200:
+                return
+        except httpx.TransportError:
+            pass
+        time.sleep(0.2)
+    raise SystemExit(f"{url} did not start within {START_S_MAX} s")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
