@@ -61,19 +61,22 @@ def request(
     prompt_tokens: int = 0,
     cached_tokens: int = 0,
     completion_tokens: int = 0,
+    wait_s: float = 0.0,
     first_s: float = 0.0,
     read_s: float = 0.0,
     write_s: float = 0.0,
     ending: str = "",
+    request_id: str = "",
 ) -> None:
-    """The one line of a request, its columns fixed. Times in seconds: arrival to first token,
-    reading the prompt, writing the reply."""
+    """The one line of a request, its columns fixed. Times in seconds: waiting for a lane, arrival
+    to first token, reading the prompt, writing the reply."""
     read = (prompt_tokens - cached_tokens) / read_s if read_s > 0 else 0.0
     written = (completion_tokens - 1) / write_s if write_s > 0 else 0.0
     say(
         f"{time.strftime('%H:%M:%S')}  {status}  in {prompt_tokens:>7,}  kept {cached_tokens:>7,}"
-        f"  out {completion_tokens:>6,}  first {first_s:>7.3f} s  read {read:>8,.1f} tok/s"
-        f"  write {written:>6,.1f} tok/s  {ending:<9}  {method} {path}  {model}".rstrip(),
+        f"  out {completion_tokens:>6,}  wait {wait_s:>7.3f} s  first {first_s:>7.3f} s"
+        f"  read {read:>8,.1f} tok/s  write {written:>6,.1f} tok/s  {ending:<9}"
+        f"  {method} {path}  {model}  {request_id}".rstrip(),
         colour=None if status < 400 else YELLOW,
     )
 

@@ -108,6 +108,12 @@ class Conversations:
             tokens.insert(0, tokenizer.bos_id)
         if not tokens:
             raise BadRequest("The prompt is empty", fix="send at least one token", param="prompt")
+        if not 0 <= min(tokens) <= max(tokens) < tokenizer.vocabulary:
+            raise BadRequest(
+                "The prompt has a token id outside the vocabulary",
+                fix=f"send ids from 0 to {tokenizer.vocabulary - 1}",
+                param="prompt",
+            )
         return self._answers(text_prompt(tokens), terms, request_id, thinking=None)
 
     def submit(self, answer: Answer, listener: Callable[[Event], None]) -> None:

@@ -37,7 +37,7 @@ CLIENT_CLOSED_REQUEST = 499  # nginx's word for it; nobody sees it but the log
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A request understood: for each prompt its replies, not yet running."""
+    """A request understood: for each prompt its answers, not yet running."""
 
     body: ReplyBody
     form: Form
@@ -76,12 +76,12 @@ def routes(settings: Settings, residence: Residence) -> APIRouter:
         body = _valid(ChatBody, fields)
         resident = residence.find(body.model)
         request_id = _new_id(CHAT)
-        replies = Conversations(resident).chat(
+        answers = Conversations(resident).chat(
             conversation(body, model=resident.card.tag),
             terms(body, resident.card.sampling),
             request_id=request_id,
         )
-        return Prepared(body, CHAT, request_id, resident, [replies])
+        return Prepared(body, CHAT, request_id, resident, [answers])
 
     def prepare_text(raw: bytes) -> Prepared:
         body = _valid(CompletionBody, parse_object(raw))
@@ -97,11 +97,13 @@ def routes(settings: Settings, residence: Residence) -> APIRouter:
             )
         request_id = _new_id(TEXT)
         asked = terms(body, resident.card.sampling)
-        replies = [
-            Conversations(resident).text(prompt, asked, request_id=f"{request_id}-p{index}")
-            for index, prompt in enumerate(prompts)
+        ids = [f"{request_id}-p{index}" if index else request_id for index in range(len(prompts))]
+        conversations = Conversations(resident)
+        answers = [
+            conversations.text(prompt, asked, request_id=own)
+            for prompt, own in zip(prompts, ids, strict=True)
         ]
-        return Prepared(body, TEXT, request_id, resident, replies)
+        return Prepared(body, TEXT, request_id, resident, answers)
 
     return router
 

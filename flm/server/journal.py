@@ -21,10 +21,12 @@ def note(request: Request, status: int, ending: str, generation: Generation, *, 
         prompt_tokens=usage.prompt_tokens,
         cached_tokens=usage.cached_tokens,
         completion_tokens=sum(each.completion_tokens for each in usages),
+        wait_s=usage.queue_s,
         first_s=usage.queue_s + usage.prefill_s,
         read_s=usage.prefill_s,
         write_s=usage.decode_s,
         ending=ending or (first.reason.value if first.reason else ""),
+        request_id=first.request.id,
     )
 
 

@@ -21,6 +21,7 @@ from flm.server.content import flat_text
 CHOICES_MAX = 16  # replies asked for in one request: n times the prompts
 STOPS_MAX, STOP_CHARS_MAX = 16, 256
 LOGPROBS_MAX = 20
+TEMPERATURE_MIN = 1e-3  # below, the likeliest token is as good as certain: greedy
 SAMPLING = (  # fields that mean the same in SamplingParams
     "temperature",
     "top_p",
@@ -92,7 +93,7 @@ class ReplyBody(Body):
     min_p: float | None = Field(None, ge=0, le=1)
     presence_penalty: float | None = Field(None, ge=-2, le=2)
     frequency_penalty: float | None = Field(None, ge=-2, le=2)
-    repetition_penalty: float | None = Field(None, gt=0, le=10)
+    repetition_penalty: float | None = Field(None, ge=0.01, le=10)
     logit_bias: dict[str, Annotated[float, Field(ge=-100, le=100)]] | None = None
 
     @property
@@ -190,6 +191,8 @@ def _sampling(body: ReplyBody, defaults: SamplingParams) -> SamplingParams:
     given: dict[str, Any] = {
         name: getattr(body, name) for name in SAMPLING if getattr(body, name) is not None
     }
+    if given.get("temperature", 1) < TEMPERATURE_MIN:
+        given["temperature"] = 0.0
     if given.get("top_k") in (0, -1):
         given["top_k"] = None
     if "seed" in given:  # -1 is llama.cpp's and Ollama's word for any

@@ -293,6 +293,12 @@ def test_a_seed_repeats_a_reply(house: House) -> None:
     assert texts[0] == texts[1] != texts[2]
 
 
+def test_a_temperature_next_to_zero_is_greedy(house: House) -> None:
+    house.say("a")
+    chat(house, temperature=1e-320)
+    assert house.requests[0].sampling.temperature == 0
+
+
 def test_sampling_is_per_request_and_defaults_to_the_card(house: House) -> None:
     """FastFlowLM keeps what one request set for the next."""
     house.say("a", "b", "c")
@@ -318,7 +324,7 @@ def test_sampling_is_per_request_and_defaults_to_the_card(house: House) -> None:
         ("top_k", 1.5, "valid integer"),
         ("presence_penalty", 3, "less than or equal to 2"),
         ("frequency_penalty", -3, "greater than or equal to -2"),
-        ("repetition_penalty", 0, "greater than 0"),
+        ("repetition_penalty", 0, "greater than or equal to 0.01"),
         ("max_tokens", 0, "greater than or equal to 1"),
         ("n", 0, "greater than or equal to 1"),
         ("n", 1000, "less than or equal to 16"),

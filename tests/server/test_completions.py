@@ -72,6 +72,8 @@ def test_logprobs_have_the_old_shape(house: House) -> None:
         ([[]], "prompt"),
         ([-1], "prompt"),
         ([10**9], "prompt"),
+        ([2**31], "prompt"),
+        ([10**30], "prompt"),
         ([1.5], "prompt"),
         ({"a": 1}, "prompt"),
         (["a"] * 17, "prompt"),

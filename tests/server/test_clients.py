@@ -1,0 +1,85 @@
+"""Unmodified client libraries against a real server."""
+
+from typing import Any
+
+import pytest
+
+from tests.server.house import House
+
+openai = pytest.importorskip("openai")
+pytestmark = pytest.mark.slow
+
+HELLO: Any = [{"role": "user", "content": "hello"}]
+
+
+@pytest.fixture
+def client(house: House) -> Any:
+    with openai.OpenAI(base_url=f"{house.url}/v1", api_key="any", max_retries=0) as opened:
+        yield opened
+
+
+def test_openai_lists_and_retrieves_models(client: Any) -> None:
+    (model,) = client.models.list().data
+    assert client.models.retrieve(model.id).context_length == model.max_model_len
+
+
+def test_openai_chats_whole(house: House, client: Any) -> None:
+    house.say("<think>hm</think>Hello.")
+    reply = client.chat.completions.create(model="tiny:1m", messages=HELLO, logprobs=True)
+    assert reply.choices[0].message.content == "Hello."
+    assert reply.choices[0].message.reasoning_content == "hm"
+    assert reply.choices[0].logprobs.content
+    assert reply.usage.prompt_tokens_details.cached_tokens == 0
+
+
+def test_openai_chats_in_a_stream(house: House, client: Any) -> None:
+    house.say("Hello there.")
+    with client.chat.completions.stream(
+        model="tiny:1m", messages=HELLO, stream_options={"include_usage": True}
+    ) as stream:
+        kinds = {event.type for event in stream}
+        final = stream.get_final_completion()
+    assert {"chunk", "content.delta", "content.done"} <= kinds
+    assert final.choices[0].message.content == "Hello there."
+    assert final.usage.total_tokens > 0
+
+
+def test_openai_completes(house: House, client: Any) -> None:
+    house.say(" upon", " upon")
+    whole = client.completions.create(model="tiny:1m", prompt="Once")
+    assert whole.choices[0].text == " upon"
+    chunks = client.completions.create(model="tiny:1m", prompt=[5, 6], stream=True)
+    assert "".join(chunk.choices[0].text for chunk in chunks) == " upon"
+
+
+@pytest.mark.parametrize(
+    ("fields", "kind", "code"),
+    [
+        ({"model": "gpt-4"}, "NotFoundError", "model_not_found"),
+        ({"temperature": 9}, "BadRequestError", None),
+        ({"tool_choice": "required"}, "BadRequestError", "unsupported_parameter"),
+        (
+            {"messages": [{"role": "user", "content": "word " * 600}]},
+            "BadRequestError",
+            "context_length_exceeded",
+        ),
+    ],
+)
+def test_openai_raises_by_status_with_the_code(
+    client: Any, fields: dict[str, Any], kind: str, code: str | None
+) -> None:
+    with pytest.raises(getattr(openai, kind)) as refusal:
+        client.chat.completions.create(**{"model": "tiny:1m", "messages": HELLO, **fields})
+    assert refusal.value.code == code
+
+
+def test_openai_raises_on_an_error_inside_a_stream(house: House, client: Any) -> None:
+    from flm.errors import DeviceFailed
+
+    def fail() -> None:
+        raise DeviceFailed("the device is on fire", fix="put it out")
+
+    house.during_passes(fail)
+    stream = client.chat.completions.create(model="tiny:1m", messages=HELLO, stream=True)
+    with pytest.raises(openai.APIError, match="on fire"):
+        list(stream)
