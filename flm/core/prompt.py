@@ -3,8 +3,9 @@
 Offsets count the tokens that come before; ranges are half open, [start, end).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
+from struct import pack
 
 
 class BoundaryKind(Enum):
@@ -34,13 +35,19 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """Token ids with strictly rising boundaries in (0, len(tokens)]."""
+    """Token ids with strictly rising boundaries in (0, len(tokens)].
+
+    `packed` is the same ids as native int32: long prompts are compared by their bytes, and packing
+    16K of them takes longer than finding them in the prefix cache.
+    """
 
     tokens: tuple[int, ...]
     boundaries: tuple[Boundary, ...] = ()
     parts: tuple[Part, ...] = ()
+    packed: bytes = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "packed", pack(f"{len(self.tokens)}i", *self.tokens))
         offsets = [boundary.offset for boundary in self.boundaries]
         assert offsets == sorted(set(offsets)), f"boundaries out of order: {offsets}"
         assert all(0 < offset <= len(self.tokens) for offset in offsets), offsets

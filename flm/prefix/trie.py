@@ -1,0 +1,172 @@
+"""What is kept, by the tokens that led to it: a trie that owns each row once.
+
+Invariants, which `check` asserts:
+  * A node owns the rows of its edge, [start, end), and `end` of its parent is its `start`.
+  * Siblings differ in their first token, so a prompt has one way down.
+  * `bytes` is the sum over rows, and over the states and logits of slots.
+
+A node with a slot is a kept snapshot; one without is where the ways to others part.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from flm.core.prompt import BoundaryKind
+from flm.devices.device import Array
+
+TOKEN_BYTES = 4  # token ids are int32, packed
+
+
+@dataclass(eq=False, slots=True)
+class Slot:
+    """A kept snapshot, numbered by age: what it has beyond the rows that lead to it."""
+
+    number: int
+    kind: BoundaryKind
+    used_at: int
+    state: Mapping[str, Array]  # {}: the model has none
+    logits: Array | None = None  # [vocabulary], of the last token
+    bytes: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.bytes = sum(array.nbytes for array in self.arrays())
+
+    def arrays(self) -> Iterator[Array]:
+        yield from self.state.values()
+        if self.logits is not None:
+            yield self.logits
+
+
+@dataclass(eq=False, slots=True)
+class Node:
+    tokens: bytes  # of the edge, packed
+    start: int
+    end: int
+    rows: dict[str, Array]  # name -> [heads, end - start, width]
+    parent: "Node | None" = None
+    slot: Slot | None = None
+    children: dict[bytes, "Node"] = field(default_factory=dict)  # by first token
+
+    @property
+    def rows_bytes(self) -> int:
+        return sum(array.nbytes for array in self.rows.values())
+
+    @property
+    def split_bytes(self) -> int:
+        """What cutting the edge holds twice, for a moment: its largest tensor."""
+        return max((array.nbytes for array in self.rows.values()), default=0)
+
+    def path(self) -> Iterator["Node"]:
+        """This node and those above it, without the root."""
+        node = self
+        while node.parent:
+            yield node
+            node = node.parent
+
+    def below(self) -> Iterator["Node"]:
+        """This node and all below it, youngest branch first."""
+        stack = [self]
+        while stack:
+            node = stack.pop()
+            yield node
+            stack.extend(node.children.values())
+
+    def slot_through(self) -> Slot | None:
+        """The snapshot that has these rows: the node's own, or one below."""
+        return next((node.slot for node in self.below() if node.slot), None)
+
+
+class Match(NamedTuple):
+    """How far the trie goes along some tokens."""
+
+    node: Node  # the deepest that lies on them wholly
+    child: Node | None  # the one that lies on them in part
+    length: int  # tokens matched, those of `child` included
+
+
+class Trie:
+    def __init__(self) -> None:
+        self.root = Node(b"", 0, 0, {})
+        self.bytes = 0
+
+    def find(self, tokens: bytes) -> Match:
+        node, at = self.root, 0
+        while child := node.children.get(tokens[at : at + TOKEN_BYTES]):
+            if not tokens.startswith(child.tokens, at):
+                return Match(node, child, node.end + _common(child.tokens, tokens[at:]))
+            node, at = child, child.end * TOKEN_BYTES
+        return Match(node, None, node.end)
+
+    def grow(self, parent: Node, tokens: bytes, rows: Mapping[str, Array]) -> Node:
+        """A new leaf, `tokens` below `parent`; the rows are the trie's from now on."""
+        node = Node(tokens, parent.end, parent.end + len(tokens) // TOKEN_BYTES, dict(rows), parent)
+        assert tokens[:TOKEN_BYTES] not in parent.children, f"second way down from {parent.end}"
+        parent.children[tokens[:TOKEN_BYTES]] = node
+        self.bytes += node.rows_bytes
+        return node
+
+    def split(self, node: Node, offset: int) -> Node:
+        """Cut the edge of `node` in two; the new node, which ends at `offset`.
+
+        Rows are copied, for a view would keep the whole edge alive after its other half is gone;
+        and one tensor at a time, so that no more than `split_bytes` is ever held twice.
+        """
+        assert node.parent
+        assert node.start < offset < node.end, f"no edge over {offset}"
+        count = offset - node.start
+        before, after = node.tokens[: count * TOKEN_BYTES], node.tokens[count * TOKEN_BYTES :]
+        middle = Node(before, node.start, offset, {}, node.parent)
+        for name, array in node.rows.items():
+            middle.rows[name] = array[:, :count].copy()
+            node.rows[name] = array[:, count:].copy()
+        node.parent.children[before[:TOKEN_BYTES]] = middle
+        middle.children[after[:TOKEN_BYTES]] = node
+        node.parent, node.tokens, node.start = middle, after, offset
+        return middle
+
+    def put(self, node: Node, slot: Slot) -> None:
+        """Make what is kept up to the end of `node` a snapshot."""
+        assert node.slot is None, f"two slots at {node.end}"
+        node.slot = slot
+        self.bytes += slot.bytes
+
+    def take(self, node: Node) -> Slot:
+        """Make it one no longer."""
+        slot = node.slot
+        assert slot is not None, f"no slot at {node.end}"
+        node.slot = None
+        self.bytes -= slot.bytes
+        return slot
+
+    def remove(self, leaf: Node) -> None:
+        assert leaf.parent
+        assert not leaf.children, f"something below {leaf.end}"
+        assert not leaf.slot, f"kept at {leaf.end}"
+        del leaf.parent.children[leaf.tokens[:TOKEN_BYTES]]
+        self.bytes -= leaf.rows_bytes
+
+    def check(self) -> None:
+        total = 0
+        for node in self.root.below():
+            for first, child in node.children.items():
+                assert child.parent is node
+                assert child.start == node.end < child.end, f"gap at {node.end}"
+                assert child.tokens.startswith(first)
+                assert len(first) == TOKEN_BYTES
+                assert len(child.tokens) == (child.end - child.start) * TOKEN_BYTES
+            for name, array in node.rows.items():
+                assert array.shape[1] == node.end - node.start, f"{name} at {node.end}"
+            total += node.rows_bytes
+            total += sum(array.nbytes for array in node.slot.arrays()) if node.slot else 0
+        assert self.bytes == total, f"{self.bytes} bytes counted, {total} held"
+
+
+def _common(left: bytes, right: bytes) -> int:
+    """How many tokens two packed texts share from the start."""
+    size = min(len(left), len(right)) // TOKEN_BYTES
+    pair = [np.frombuffer(text, np.int32, count=size) for text in (left, right)]
+    parted = np.flatnonzero(pair[0] != pair[1])
+    return int(parted[0]) if len(parted) else size

@@ -1,0 +1,176 @@
+"""Warm equals cold and the budget is a bound: any traffic, any budget, with and without state."""
+
+import struct
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    consumes,
+    initialize,
+    invariant,
+    rule,
+)
+
+from flm.core.prompt import Boundary, BoundaryKind, Prompt
+from flm.memory.snapshot import Snapshot
+from flm.prefix.lease import Lease
+from flm.prefix.trie import TOKEN_BYTES, Node
+from tests.pure.toy import ROW_BYTES, STATE_BYTES, Log, Toy, begin, cold, toy_cache
+
+
+@dataclass(eq=False)
+class Running:
+    prompt: Prompt
+    lease: Lease
+    toy: Toy
+
+
+class SaveFailed(Exception):
+    pass
+
+
+def tokens_to(node: Node) -> tuple[int, ...]:
+    packed = b"".join(each.tokens for each in reversed(list(node.path())))
+    return struct.unpack(f"{len(packed) // TOKEN_BYTES}i", packed)
+
+
+def len_common(left: tuple[int, ...], right: tuple[int, ...]) -> int:
+    pairs = enumerate(zip(left, right, strict=False))
+    return next((at for at, (a, b) in pairs if a != b), min(len(left), len(right)))
+
+
+class Traffic(RuleBasedStateMachine):
+    """Conversations that share prefixes, several at a time, kept at boundaries drawn at random."""
+
+    hybrid = True
+    running = Bundle("running")
+
+    @initialize(
+        bytes_max=st.sampled_from([0, 60, 120, 200, 300, 500, 800, 1_000_000]),
+        slots_max=st.sampled_from([None, None, 1, 2, 4]),
+        gain_min=st.sampled_from([1, 1, 3]),
+    )
+    def start(self, bytes_max: int, slots_max: int | None, gain_min: int) -> None:
+        log = Log()
+        self.cache = toy_cache(
+            hybrid=self.hybrid,
+            bytes_max=bytes_max,
+            slots_max=slots_max,
+            gain_min=gain_min,
+            log=log,
+        )
+        self.log = log
+        self.history: list[tuple[int, ...]] = [(70_000, 1, 2)]
+
+    @rule(target=running, data=st.data())
+    def admit(self, data: Any) -> Running:
+        base = data.draw(st.sampled_from(self.history))
+        cut = data.draw(st.integers(0, len(base)))
+        more = data.draw(st.lists(st.integers(0, 1), min_size=not cut, max_size=8))
+        tokens = base[:cut] + tuple(more)
+        offsets = data.draw(st.sets(st.integers(1, len(tokens)), max_size=3)) | {len(tokens)}
+        kinds = {at: data.draw(st.sampled_from(BoundaryKind)) for at in offsets}
+        kinds[len(tokens)] = BoundaryKind.END
+        request = Prompt(tokens, tuple(Boundary(at, kinds[at]) for at in sorted(kinds)))
+
+        expected = self.longest_kept(tokens)
+        lease, toy = begin(self.cache, request)
+        assert lease.offset == expected
+        if self.cache.bytes_max:
+            assert ("resuming" in self.log.lines[-1]) == (lease.offset > 0)
+        assert (lease.logits is not None) == (lease.offset == len(tokens))
+        if lease.logits is not None:
+            assert lease.logits.tobytes() == cold(tokens, hybrid=self.hybrid)
+        elif lease.offset:
+            assert toy.logits().tobytes() == cold(tokens[: lease.offset], hybrid=self.hybrid)
+        self.history.append(tokens)
+        return Running(request, lease, toy)
+
+    @rule(running=running, fails=st.integers(0, 5))
+    def advance(self, running: Running, fails: int) -> None:
+        """To the next boundary, and keep there, unless the save fails."""
+        tokens, lease, toy = running.prompt.tokens, running.lease, running.toy
+        for boundary in running.prompt.boundaries:
+            if boundary.offset > toy.length:
+                break
+        else:
+            return
+        toy.read(tokens[toy.length : boundary.offset])
+        logits = toy.logits() if boundary.offset == len(tokens) else None
+        if fails == 5:
+            with suppress(SaveFailed):  # nor need it save at all
+                lease.keep(boundary, self.failing(), logits)
+        elif lease.wants(boundary):
+            lease.keep(boundary, self.saving(toy), logits)
+
+    @rule(running=running, data=st.data())
+    def keep_again(self, running: Running, data: Any) -> None:
+        """What was kept is kept still, and nothing is saved for it."""
+        boundary = data.draw(st.sampled_from(running.prompt.boundaries))
+        toy, kept = running.toy, self.cache.bytes_kept
+        if toy.length == boundary.offset and running.lease.keep(boundary, self.saving(toy)):
+            kept = self.cache.bytes_kept
+            assert running.lease.keep(boundary, self.failing())
+            assert self.cache.bytes_kept == kept
+
+    @rule(running=consumes(running))
+    def finish(self, running: Running) -> None:
+        running.lease.close()
+
+    @invariant()
+    def sound(self) -> None:
+        if hasattr(self, "cache"):
+            self.cache.check()
+
+    def longest_kept(self, tokens: tuple[int, ...]) -> int:
+        """The slow way: against every kept snapshot."""
+        best = 0
+        for node in self.cache.trie.root.below():
+            if node.slot:
+                kept = tokens_to(node)
+                common = len_common(kept, tokens)
+                if kept == tokens and node.slot.logits is not None:
+                    return len(tokens)
+                if not self.hybrid:
+                    best = max(best, min(common, len(tokens) - 1))
+                elif len(kept) == common < len(tokens):
+                    best = max(best, common)
+        return best
+
+    def saving(self, toy: Toy) -> Any:
+        def save(start: int, end: int) -> Snapshot:
+            coming = (end - start) * ROW_BYTES + (STATE_BYTES if self.hybrid else 0)
+            assert self.cache.bytes_kept + coming <= self.cache.bytes_max
+            return toy.save(start, end)
+
+        return save
+
+    def failing(self) -> Any:
+        def save(start: int, end: int) -> Snapshot:
+            raise SaveFailed
+
+        return save
+
+    def teardown(self) -> None:
+        if hasattr(self, "cache"):
+            for lease in list(self.cache.leases):
+                lease.close()
+            self.cache.check()
+
+
+class StatelessTraffic(Traffic):
+    hybrid = False
+
+
+BUDGET = settings(
+    max_examples=120, stateful_step_count=30, deadline=None, derandomize=True, database=None
+)
+TestHybrid = Traffic.TestCase
+TestHybrid.settings = BUDGET
+TestStateless = StatelessTraffic.TestCase
+TestStateless.settings = BUDGET
