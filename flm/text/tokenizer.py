@@ -63,7 +63,10 @@ class Tokenizer:
     def encode(self, text: str) -> list[int]:
         """Ids of `text`. Special tokens written in it are parsed; none is added."""
         with _panics_as(BadRequest, "the text cannot be cut into words", fix=_FIX_TEXT):
-            encoding = self._tokenizer.encode(_well_formed(text), add_special_tokens=False)
+            # As a batch of one: twice as fast, and other Python threads run meanwhile.
+            [encoding] = self._tokenizer.encode_batch_fast(
+                [_well_formed(text)], add_special_tokens=False
+            )
         ids: list[int] = encoding.ids
         return ids
 
