@@ -20,6 +20,8 @@ from flm.text.splitter import Splitter
 
 OPENS, CLOSES = "<think>", "</think>"
 OPENING_TOKENS_MAX = 8  # of a prompt's end, enough for the tag that opens a thought
+TOKEN_CHARS_MAX = 32  # on the average of a whole prompt; tables drawn with spaces come near
+TOKEN_CHARS_USUAL = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,7 @@ class Conversations:
         A last message of the assistant is what the answer goes on from; an empty one is dropped.
         """
         tokenizer = self._resident.tokenizer
+        self._refuse_hopeless(sum(len(message.content or "") for message in conversation.messages))
         conversation, begun = _take_begun(conversation)
         prompt = self._resident.boundaries.find(conversation, now=self._now())
         ending = tokenizer.decode(prompt.tokens[-OPENING_TOKENS_MAX:], skip_special=False)
@@ -101,17 +104,14 @@ class Conversations:
 
     def text(self, text: str | Sequence[int], terms: Terms, *, request_id: str) -> list[Answer]:
         """The same for a plain completion of text or token ids."""
-        tokenizer = self._resident.tokenizer
-        tokens = tokenizer.encode(text) if isinstance(text, str) else list(text)
-        if isinstance(text, str) and tokenizer.add_bos and tokens[:1] != [tokenizer.bos_id]:
-            assert tokenizer.bos_id is not None
-            tokens.insert(0, tokenizer.bos_id)
+        tokens = self._encode(text) if isinstance(text, str) else list(text)
         if not tokens:
             raise BadRequest("The prompt is empty", fix="send at least one token", param="prompt")
-        if not 0 <= min(tokens) <= max(tokens) < tokenizer.vocabulary:
+        vocabulary = self._resident.tokenizer.vocabulary
+        if not 0 <= min(tokens) <= max(tokens) < vocabulary:
             raise BadRequest(
                 "The prompt has a token id outside the vocabulary",
-                fix=f"send ids from 0 to {tokenizer.vocabulary - 1}",
+                fix=f"send ids from 0 to {vocabulary - 1}",
                 param="prompt",
             )
         return self._answers(text_prompt(tokens), terms, request_id, thinking=None)
@@ -122,6 +122,24 @@ class Conversations:
 
     def cancel(self, answer: Answer) -> None:
         self._resident.thread.cancel(answer.request.id)
+
+    def _encode(self, text: str) -> list[int]:
+        """Plain text as the model was trained to read it: after its first token, if it has one."""
+        self._refuse_hopeless(len(text))
+        tokenizer = self._resident.tokenizer
+        tokens = tokenizer.encode(text)
+        if tokenizer.add_bos and tokenizer.bos_id not in tokens[:1]:
+            assert tokenizer.bos_id is not None
+            tokens.insert(0, tokenizer.bos_id)
+        return tokens
+
+    def _refuse_hopeless(self, chars: int) -> None:
+        """Megabytes too much are not worth encoding to say by how many tokens."""
+        if chars > TOKEN_CHARS_MAX * self._resident.context_length:
+            raise PromptTooLong(
+                prompt_tokens=chars // TOKEN_CHARS_USUAL,
+                context_length=self._resident.context_length,
+            )
 
     def _answers(
         self, prompt: Prompt, terms: Terms, request_id: str, *, thinking: bool | None
