@@ -78,7 +78,9 @@ def load(
         say(line)
     device = open_device(settings)
     tokenizer = Tokenizer.load(bundle.folder)
-    template = ChatTemplate.load(bundle.folder, tokenizer)
+    template = ChatTemplate.load(
+        bundle.folder, bos_token=tokenizer.bos_token, eos_token=tokenizer.eos_token
+    )
     engine = _engine(bundle, plan, settings, device, tokenizer, say, warn, clock)
     return Resident(
         card=card,
