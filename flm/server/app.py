@@ -64,7 +64,7 @@ def _add_ways_out(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def routed(request: Request, error: HTTPException) -> Response:
-        place = f"{request.method} {request.url.path}"
+        place = f"{request.method} {request.scope['path']:.100}"
         if error.status_code == 405:
             known: FlmError = NoSuchMethod(f"{place} is not possible", fix="use another method")
         else:
@@ -73,4 +73,5 @@ def _add_ways_out(app: FastAPI) -> None:
 
     @app.exception_handler(Exception)
     async def unexpected(request: Request, error: Exception) -> Response:
+        journal.note_mistake(error)
         return fault_response(internal(error))

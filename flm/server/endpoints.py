@@ -58,7 +58,7 @@ def routes(settings: Settings, residence: Residence) -> APIRouter:
         return await answer(request, prepare_text)
 
     async def answer(request: Request, prepare: Callable[[bytes], Prepared]) -> Response:
-        residence.resident  # noqa: B018  (while it loads, no body is worth reading)
+        _ = residence.resident  # while it loads, no body is worth reading
         raw = await read_body(request, bytes_max=settings.body_bytes_max)
         # Parsing, rendering and encoding grow with the prompt: not on the loop that streams.
         prepared = await asyncio.to_thread(prepare, raw)

@@ -13,10 +13,11 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
+from starlette.types import Receive
+
 from flm.core.chat import DeltaKind
 from flm.core.event import Event, Finished, Generated
 from flm.engine.conversation import Answer, Conversations
-from flm.server.guard import Receive
 
 EVENTS_BEHIND_MAX = 16_384
 
@@ -61,6 +62,8 @@ class Choice:
 
 
 class Generation:
+    """Every method is for the event loop, but `_listen`."""
+
     def __init__(self, conversations: Conversations, prompts: Sequence[Sequence[Answer]]) -> None:
         """`prompts`: for each, its answers; only the first of them must read it."""
         self.choices: list[Choice] = []

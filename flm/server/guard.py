@@ -8,19 +8,13 @@ import hmac
 import ipaddress
 import re
 import socket
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
 from urllib.parse import urlsplit
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from flm.errors import FlmError, HostNotAllowed, OriginNotAllowed, QueueFull, Unauthorized
 from flm.server.faults import fault_response
 from flm.settings import Settings
-
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 LOCAL_SUFFIXES = (".localhost", ".local", ".internal")
 # Schemes of desktop shells and browser extensions: no web site can claim them.
@@ -39,7 +33,7 @@ PREFLIGHT_AGE_S = 600
 class Guard:
     """Wraps an app; `open_requests` counts what is being answered."""
 
-    def __init__(self, app: App, settings: Settings) -> None:
+    def __init__(self, app: ASGIApp, settings: Settings) -> None:
         self._app = app
         self._settings = settings
         self._keys = [key.encode() for key in settings.api_keys]

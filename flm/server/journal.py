@@ -1,5 +1,7 @@
 """One line in the log for each request that asks for work. Never a word of a prompt."""
 
+import traceback
+
 from fastapi import Request
 
 from flm import console
@@ -15,7 +17,7 @@ def note(request: Request, status: int, ending: str, generation: Generation, *, 
     usage = first.usage or Usage(len(first.request.prompt.tokens), 0, 0)
     console.request(
         method=request.method,
-        path=request.url.path,
+        path=request.scope["path"],
         model=model,
         status=status,
         prompt_tokens=usage.prompt_tokens,
@@ -33,7 +35,12 @@ def note(request: Request, status: int, ending: str, generation: Generation, *, 
 def note_refusal(request: Request, error: FlmError) -> None:
     console.request(
         method=request.method,
-        path=request.url.path,
+        path=request.scope["path"],
         status=error.status,
         ending=error.code or error.type,
     )
+
+
+def note_mistake(error: BaseException) -> None:
+    """One of ours, with where it was made."""
+    console.fail("".join(traceback.format_exception(error)).rstrip())

@@ -8,11 +8,13 @@ from collections.abc import Callable
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from starlette.types import ASGIApp
+
 from flm import console
 from flm.engine.residency import Resident
 from flm.errors import ServerAddressInUse
 from flm.server.app import create_app
-from flm.server.guard import App, is_loopback_name
+from flm.server.guard import is_loopback_name
 from flm.server.residence import Residence
 from flm.settings import Settings
 
@@ -65,7 +67,7 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def create_server(app: App) -> "uvicorn.Server":
+def create_server(app: ASGIApp) -> "uvicorn.Server":
     """uvicorn around the app, silent, and without its signal sent on to us afterwards."""
     import uvicorn
 

@@ -6,12 +6,14 @@ Headers go out at once; what fails later is told inside the stream, which then e
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from fastapi import Response
+from starlette.types import Receive, Scope, Send
 
+from flm.server import journal
 from flm.server.faults import fault, fault_response, internal
 from flm.server.generate import ClientLeft, ClientStalled, Generation
-from flm.server.guard import Receive, Scope, Send
 from flm.server.replies import Replies
 from flm.server.wire import encode
 
@@ -47,24 +49,26 @@ class EventStream(Response):
         self._ended = ended
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        status, ending, started = 200, "", False
+        status, ending, started = 200, "cut off", False
         try:
             async with self._generation.running(receive):
                 started = True
                 start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
                 await send(start)
                 await self._stream(send)
+            ending = ""
         except ClientLeft as error:
             ending = error.ending
         except Exception as error:
             known = internal(error)
             status, ending = known.status, known.code or known.type
+            if known is not error:
+                journal.note_mistake(error)
             if started:
-                await _send(send, frames([encode(fault(known))]), more=False)
+                with suppress(ClientStalled):
+                    await _send(send, frames([encode(fault(known))]), more=False)
             else:
                 await fault_response(known)(scope, receive, send)
-            if known is not error:
-                raise
         finally:
             self._ended(status, ending)
 

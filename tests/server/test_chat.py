@@ -1,41 +1,11 @@
 """/v1/chat/completions, whole replies: what clients send is understood, what they need comes."""
 
-import asyncio
-import json
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
-from tests.server.house import CONTEXT_LENGTH, SETTINGS, House, in_process, open_house
-
-HELLO = [{"role": "user", "content": "hello"}]
-
-
-def post(house: House, **fields: Any) -> httpx.Response:
-    async def send() -> httpx.Response:
-        async with in_process(house) as client:
-            body = {"model": "tiny:1m", "messages": HELLO, **fields}
-            return await client.post("/v1/chat/completions", content=json.dumps(body))
-
-    return asyncio.run(send())
-
-
-def chat(house: House, **fields: Any) -> dict[str, Any]:
-    response = post(house, **fields)
-    assert response.status_code == 200, response.text
-    reply: dict[str, Any] = response.json()
-    return reply
-
-
-def refused(house: House, **fields: Any) -> dict[str, Any]:
-    response = post(house, **fields)
-    assert response.status_code == 400, response.text
-    error: dict[str, Any] = response.json()["error"]
-    assert error["type"] == "invalid_request_error"
-    return error
+from tests.server.asking import HELLO, chat
+from tests.server.house import CONTEXT_LENGTH, House
 
 
 def test_a_reply_has_the_fields_that_strict_clients_check(house: House) -> None:
@@ -114,18 +84,6 @@ def test_a_reply_is_cut_at_its_limit(house: House) -> None:
     assert reply["choices"][0]["finish_reason"] == "length"
     assert reply["usage"]["completion_tokens"] == 2
     assert chat(house, max_tokens=-1)["choices"][0]["finish_reason"] == "stop"
-
-
-def test_a_prompt_past_the_window_is_refused_in_words_that_clients_parse(house: House) -> None:
-    error = refused(house, messages=[{"role": "user", "content": "word " * 600}])
-    count = error["n_prompt_tokens"]
-    assert error["code"] == "context_length_exceeded"
-    assert error["n_ctx"] == CONTEXT_LENGTH
-    assert error["message"] == (
-        f"This model's maximum context length is {CONTEXT_LENGTH} tokens. "
-        f"However, your prompt contains {count} input tokens."
-    )
-    assert not house.requests, "refused before it was queued"
 
 
 @pytest.mark.parametrize("role", ["system", "user", "assistant", "tool"])
@@ -226,33 +184,6 @@ def test_tools_reach_the_template_as_sent(house: House) -> None:
     assert house.requests[0].prompt.tokens == house.requests[1].prompt.tokens
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("tool_choice", "required"),
-        ("tool_choice", {"type": "function", "function": {"name": "look"}}),
-        ("response_format", {"type": "json_object"}),
-        ("response_format", {"type": "json_schema", "json_schema": {"name": "a", "schema": {}}}),
-        ("grammar", "root ::= 'a'"),
-        ("functions", [{"name": "look"}]),
-    ],
-)
-def test_what_we_cannot_do_is_refused_by_name(house: House, field: str, value: Any) -> None:
-    error = refused(house, **{field: value})
-    assert error["code"] == "unsupported_parameter"
-    assert error["param"] == field
-    assert error["fix"]
-
-
-def test_an_image_is_refused_with_its_place(house: House) -> None:
-    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
-    parts = [{"type": "text", "text": "what is this"}, image]
-    error = refused(house, messages=[*HELLO, {"role": "user", "content": parts}])
-    assert error["param"] == "messages[1].content[1]"
-    assert "image" in error["message"]
-    assert "tiny:1m reads text only" in error["message"]
-
-
 def test_logprobs_describe_each_token(house: House) -> None:
     house.say("Hi")
     reply = chat(house, logprobs=True, top_logprobs=3)
@@ -312,79 +243,10 @@ def test_sampling_is_per_request_and_defaults_to_the_card(house: House) -> None:
     assert dict(third.logit_bias) == {5: 3}
 
 
-@pytest.mark.parametrize(
-    ("field", "value", "words"),
-    [
-        ("temperature", 2.1, "less than or equal to 2"),
-        ("temperature", -1, "greater than or equal to 0"),
-        ("temperature", "hot", "valid number"),
-        ("temperature", True, "valid number"),
-        ("top_p", 1.5, "less than or equal to 1"),
-        ("min_p", -0.5, "greater than or equal to 0"),
-        ("top_k", 1.5, "valid integer"),
-        ("presence_penalty", 3, "less than or equal to 2"),
-        ("frequency_penalty", -3, "greater than or equal to -2"),
-        ("repetition_penalty", 0, "greater than or equal to 0.01"),
-        ("max_tokens", 0, "greater than or equal to 1"),
-        ("n", 0, "greater than or equal to 1"),
-        ("n", 1000, "less than or equal to 16"),
-        ("seed", "x", "valid integer"),
-        ("top_logprobs", 21, "less than or equal to 20"),
-        ("stop", [1], "valid string"),
-        ("stop", ["x" * 300], "256 characters"),
-        ("logit_bias", {"a": 1}, "token id"),
-        ("logit_bias", {"999999": 1}, "token"),
-        ("stream", "yes", "valid boolean"),
-        ("messages", [], "at least 1"),
-        ("messages", "hello", "valid list"),
-        ("messages", [{"role": "robot", "content": "a"}], "'system'"),
-        ("messages", [{"content": "a"}], "missing"),
-        ("messages", [{"role": "user", "content": 5}], "valid string or"),
-        ("messages", [{"role": "user", "content": [{"type": "text"}]}], "not a text part"),
-        ("tools", [{"type": "function", "function": {}}], "name"),
-        ("model", "", "model"),
-    ],
-)
-def test_a_bad_value_is_refused_by_name(house: House, field: str, value: Any, words: str) -> None:
-    error = refused(house, **{field: value})
-    assert error["param"].startswith(field)
-    assert words in error["message"]
-    assert field in error["message"]
-    assert error["fix"] in error["message"]
-
-
-def test_unrelated_refusals_do_not_read_as_a_full_window(house: House) -> None:
-    """Agents answer these words by compressing the conversation, again and again."""
-    for fields in ({"temperature": 9}, {"n": 99}, {"stop": ["x" * 300]}, {"messages": []}):
-        message = refused(house, **fields)["message"].lower()
-        for words in ("max_tokens", "token limit", "exceeds the limit", "context length"):
-            assert words not in message
-
-
-@pytest.mark.parametrize("missing", ["model", "messages"])
-def test_a_missing_field_is_named(house: House, missing: str) -> None:
-    async def send() -> httpx.Response:
-        async with in_process(house) as client:
-            body: dict[str, Any] = {"model": "tiny:1m", "messages": HELLO}
-            del body[missing]
-            return await client.post("/v1/chat/completions", json=body)
-
-    response = asyncio.run(send())
-    assert response.status_code == 400
-    assert response.json()["error"]["param"] == missing
-
-
 @pytest.mark.parametrize("name", ["tiny:1m", "tiny", "TINY:1m", "teeny", "flm/tiny:1m"])
 def test_a_model_is_known_by_tag_alias_and_name(house: House, name: str) -> None:
     house.say("fine")
     assert chat(house, model=name)["model"] == name
-
-
-def test_an_unknown_model_is_404_and_says_what_is_served(house: House) -> None:
-    response = post(house, model="gpt-4")
-    assert response.status_code == 404
-    assert response.json()["error"]["code"] == "model_not_found"
-    assert "tiny:1m" in response.json()["error"]["message"]
 
 
 def test_a_lone_surrogate_is_read_as_a_replacement(house: House) -> None:
@@ -392,21 +254,3 @@ def test_a_lone_surrogate_is_read_as_a_replacement(house: House) -> None:
     house.say("fine")
     chat(house, messages=[{"role": "user", "content": "cut \ud83d"}])
     assert "cut \ufffd<|im_end|>" in house.prompt_text()
-
-
-def test_a_full_queue_is_429_with_a_time_to_wait(tmp_path: Path) -> None:
-    settings = replace(SETTINGS, lanes=1, queue_max=1)
-    with open_house(tmp_path, settings) as house:
-
-        async def send() -> list[httpx.Response]:
-            async with in_process(house, settings) as client:
-                body = {"model": "tiny:1m", "messages": HELLO}
-                posts = (client.post("/v1/chat/completions", json=body) for _ in range(4))
-                return await asyncio.gather(*posts)
-
-        house.say(*["x"] * 4, end=False)
-        responses = asyncio.run(send())
-    refusals = [response for response in responses if response.status_code == 429]
-    assert len(refusals) == 2
-    assert all(int(response.headers["retry-after"]) > 0 for response in refusals)
-    assert refusals[0].json()["error"]["code"] == "queue_full"
