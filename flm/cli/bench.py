@@ -79,7 +79,7 @@ def command(
     wanted = read_plan(plan)
     from flm.cli.resident import load_resident
 
-    resident = load_resident(model, settings)
+    resident = load_resident(model, settings, say=console.debug)
     try:
         rows = []
         for length in wanted.stages(resident.context_length):

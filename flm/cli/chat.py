@@ -14,6 +14,8 @@ from flm.core.request import SamplingParams
 from flm.engine.conversation import Conversations, Terms
 from flm.llm import Stream
 
+GENERATED_MAX = 4096  # tokens of a reply unless /set gen-lim says otherwise, as in FastFlowLM
+
 
 @dataclass(slots=True)
 class Chat:
@@ -22,7 +24,7 @@ class Chat:
     conversations: Conversations
     sampling: SamplingParams
     system: str = ""
-    max_tokens: int | None = None
+    max_tokens: int | None = GENERATED_MAX
     thinking: bool | None = None
     reasoning_effort: str | None = None
     messages: list[Message] = field(default_factory=list)

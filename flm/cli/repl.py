@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import replace
 
 from flm import console
 from flm.cli import slash
@@ -71,20 +70,18 @@ class Repl:
 
         If it cannot be loaded, the old one is loaded again.
         """
-        old, chat = self.resident.card.tag, self.chat
+        old = self.resident.card.tag
         self.resident.close()
         try:
-            self.resident = load_resident(model, settings)
+            self.resident = load_resident(model, settings, say=console.debug)
             self.settings = settings
         except FlmError:
-            self.resident = load_resident(old, self.settings)
+            self.resident = load_resident(old, self.settings, say=console.debug)
             raise
         finally:
-            self.chat = replace(
-                chat,
-                conversations=Conversations(self.resident),
-                sampling=self.resident.card.sampling,
-            )
+            self.chat.conversations = Conversations(self.resident)
+        if self.resident.card.tag != old:
+            self.chat.sampling = self.resident.card.sampling
 
 
 def verbose_block(usage: Usage, context_length: int) -> str:
@@ -93,8 +90,7 @@ def verbose_block(usage: Usage, context_length: int) -> str:
     read = fresh / usage.prefill_s if usage.prefill_s else 0.0
     written = (usage.completion_tokens - 1) / usage.decode_s if usage.decode_s else 0.0
     return (
-        f"\nVerbose:\n"
-        f"  Total tokens:        {total} ({total / context_length:.1%})\n"
+        f"\n  Total tokens:        {total} ({total / context_length:.1%})\n"
         f"  Time to first token: {usage.queue_s + usage.prefill_s:.2f} s "
         f"({usage.cached_tokens} of {usage.prompt_tokens} tokens kept)\n"
         f"  Prefill speed:       {read:.1f} tokens/s\n"

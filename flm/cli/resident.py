@@ -1,5 +1,6 @@
 """A model ready to be asked, for the commands that talk to one themselves."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from flm import console
@@ -10,12 +11,17 @@ if TYPE_CHECKING:
     from flm.engine.residency import Resident
 
 
-def load_resident(model: str, settings: Settings) -> "Resident":
-    """Fetched, compiled, loaded. Raises what these raise; an unknown name at once."""
+def load_resident(
+    model: str, settings: Settings, *, say: Callable[[str], None] = console.say
+) -> "Resident":
+    """Fetched, compiled, loaded; `say` hears of its memory and its prefix cache.
+
+    Raises what these raise; an unknown name at once.
+    """
     wanted = resolve(model)
     from flm.engine.residency import load
     from flm.hub.prepare import prepare_model
 
     bundle, card = prepare_model(wanted.text, settings)
     console.say(f"Loading model: {bundle.folder.parent}")
-    return load(bundle, card, settings, say=console.say, warn=console.warn)
+    return load(bundle, card, settings, say=say, warn=console.warn)

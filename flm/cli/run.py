@@ -2,6 +2,7 @@
 
 import sys
 from contextlib import closing
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -37,7 +38,7 @@ def command(
     config: options.Config = None,
 ) -> None:
     """Chat with a model here. A prompt that comes through a pipe is answered, and that is all."""
-    settings = options.settings_of(context)
+    settings = replace(options.settings_of(context), lanes=1)
     person = sys.stdin.isatty() and prompt is None
     if prompt in (None, "-") and not person:
         prompt = sys.stdin.read().strip()
@@ -51,7 +52,7 @@ def command(
     from flm.cli.resident import load_resident
     from flm.cli.slash import COMMANDS
 
-    repl = Repl(load_resident(model, settings), settings)
+    repl = Repl(load_resident(model, settings, say=console.debug), settings)
     try:
         if prompt is not None:
             _answer_once(repl.chat, prompt)
