@@ -190,11 +190,12 @@ def _read(name: str, value: object, *, place: str) -> Any:
     try:
         return _convert(name, value)
     except ValueError as error:
-        default = FIELDS[name].default
-        shown = f", for example {default}" if isinstance(default, str | int) else ""
+        default, low = FIELDS[name].default, FIELDS[name].metadata.get("low")
+        example = default if isinstance(default, str | int) else low or "one, two"
+        example = int(example) if isinstance(example, bool) else example
         raise BadSettings(
             f"{place} is {value!r}, which is not {expected(name)}",
-            fix=f"give {expected(name)}{shown}",
+            fix=f"a value that it takes: {example}",
             param=key(name),
         ) from error
 
