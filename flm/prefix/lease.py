@@ -38,14 +38,14 @@ class Lease:
     def snapshots(self) -> tuple[Snapshot, ...]:
         """From 0 to `offset`, to restore in order. They are views: let go of them after that."""
         assert self.kept_at is None, "restore before keeping"
-        has_state = self._cache.state_bytes > 0
+        none: Mapping[str, Array] | None = None if self._cache.state_bytes else {}
         snapshots = []
         for node in self.node.path():
             if node.start < self.offset:  # else its edge was split since
                 end = min(node.end, self.offset)
                 rows = {name: array[:, : end - node.start] for name, array in node.rows.items()}
-                state = node.slot.state if node is self.node and node.slot else None
-                snapshots.append(Snapshot(node.start, end, rows, state if has_state else {}))
+                state = node.slot.state if node.slot else none
+                snapshots.append(Snapshot(node.start, end, rows, state))
         return tuple(reversed(snapshots))
 
     def wants(self, boundary: Boundary) -> bool:
@@ -116,7 +116,6 @@ class Lease:
         match = trie.find(addition.tokens)
         start = addition.start(match)
         node = trie.split(match.child, match.length) if match.child else match.node
-        self._rest()
         if start == addition.offset:
             return node, {}
         snapshot = save(start, addition.offset)

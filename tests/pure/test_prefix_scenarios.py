@@ -1,7 +1,7 @@
 """What users were promised, and what other servers were reported for."""
 
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import count
 
 import numpy as np
@@ -28,11 +28,20 @@ both = pytest.mark.parametrize("hybrid", [True, False], ids=["hybrid", "stateles
 
 def text(seed: int, length: int) -> list[int]:
     """Tokens that part from any other seed's at once, as far as tokens ever do."""
-    return np.random.default_rng(seed).integers(0, 50_000, length).tolist()
+    return [int(token) for token in np.random.default_rng(seed).integers(0, 50_000, length)]
 
 
 def snapshot_bytes(tokens: int, *, hybrid: bool = True) -> int:
     return tokens * ROW_BYTES + (STATE_BYTES if hybrid else 0) + LOGITS_BYTES
+
+
+def keep_without_logits(cache: PrefixCache, tokens: Sequence[int]) -> None:
+    request = prompt(tokens, end=len(tokens))
+    lease, toy = begin(cache, request)
+    toy.read(tokens[toy.length :])
+    lease.keep(request.boundaries[0], toy.save)
+    lease.close()
+    cache.check()
 
 
 # --- what is reused ---
@@ -310,20 +319,31 @@ def test_a_snapshot_lasts_as_long_as_the_best_of_what_it_was_kept_for(hybrid: bo
 
 def test_what_would_free_no_bytes_is_not_given_up_for_them() -> None:
     """Without state and logits an older end is but a mark on rows that the newer one needs."""
-    cache = toy_cache(hybrid=False, bytes_max=200 * ROW_BYTES)
-    request = prompt(text(0, 100), opener=40, turn=70, end=100)
-    lease, toy = begin(cache, request)
-    for boundary in request.boundaries:
-        toy.read(request.tokens[toy.length : boundary.offset])
-        lease.keep(boundary, toy.save)
-    lease.close()
-    other = prompt(text(1, 120), end=120)
-    lease, toy = begin(cache, other)
-    toy.read(other.tokens)
-    assert lease.keep(other.boundaries[0], toy.save)
-    assert cache.bytes_kept == 190 * ROW_BYTES
-    lease.close()
-    assert serve(cache, request.tokens) == 70
+    log = Log()
+    cache = toy_cache(hybrid=False, bytes_max=200 * ROW_BYTES, log=log)
+    tokens = text(0, 100)
+    for length in (40, 70, 100):
+        keep_without_logits(cache, tokens[:length])
+    keep_without_logits(cache, text(1, 120))
+    assert log.having("dropping") == [
+        "Prefix cache: dropping the least recently used end snapshot (100 tokens)"
+    ]
+    keep_without_logits(cache, tokens)
+    assert log.having("dropping")[1:] == [
+        "Prefix cache: dropping the least recently used end snapshot (120 tokens)"
+    ], "and not the end at 70, which it outgrows"
+
+
+@both
+def test_a_request_does_not_outgrow_itself(hybrid: bool) -> None:
+    log = Log()
+    cache = toy_cache(hybrid=hybrid, slots_max=4, log=log)
+    serve(cache, text(0, 55))
+    serve(cache, text(1, 60), opener=40, turn=50, end=60)
+    serve(cache, text(2, 65))
+    assert log.having("dropping") == [
+        "Prefix cache: dropping the least recently used end snapshot (55 tokens)"
+    ]
 
 
 def test_a_turn_outlives_the_tool_loop_after_it() -> None:
@@ -395,6 +415,17 @@ def test_an_oversize_prompt_is_not_kept_evicts_nothing_and_says_so_once(hybrid: 
     assert serve(cache, text(0, 60)) == 60
 
 
+def test_a_prompt_is_too_long_by_a_byte() -> None:
+    for bytes_max, kept in (
+        (50 * ROW_BYTES + STATE_BYTES, 1),
+        (50 * ROW_BYTES + STATE_BYTES - 1, 0),
+    ):
+        log = Log()
+        cache = toy_cache(bytes_max=bytes_max, log=log)
+        keep_without_logits(cache, text(0, 50))
+        assert (cache.slot_count, len(log.warnings)) == (kept, 1 - kept)
+
+
 def test_the_head_of_an_oversize_prompt_is_kept() -> None:
     cache = toy_cache(bytes_max=snapshot_bytes(100))
     serve(cache, text(0, 50) + text(1, 300), head=50, end=350)
@@ -448,12 +479,23 @@ def test_logits_that_come_later_must_fit_as_well(hybrid: bool) -> None:
     start, other = text(0, 50), text(1, 50)
     state = STATE_BYTES if hybrid else 0
     cache = toy_cache(hybrid=hybrid, bytes_max=100 * ROW_BYTES + 2 * state + LOGITS_BYTES)
-    serve(cache, start + text(2, 9), head=50)
+    keep_without_logits(cache, start)
     serve(cache, other)
     assert cache.bytes_kept == cache.bytes_max
     serve(cache, start)
     assert serve(cache, start) == 50
     assert serve(cache, other) < 50
+
+
+def test_splitting_an_edge_takes_room_for_a_moment() -> None:
+    """That of its largest tensor: here 12 of the 16 bytes of a row."""
+    cache = toy_cache(hybrid=False, bytes_max=210 * ROW_BYTES + 3 * LOGITS_BYTES)
+    older, split = text(0, 100), text(1, 100)
+    serve(cache, older)
+    serve(cache, split)
+    serve(cache, split[:50] + text(2, 5))
+    assert serve(cache, split) == 100
+    assert serve(cache, older) == 0
 
 
 @both
@@ -504,14 +546,43 @@ def test_a_lease_into_the_middle_of_an_edge_survives_its_being_split() -> None:
         cache.check()
 
 
+def test_rows_without_a_slot_are_only_there_for_those_who_hold_them() -> None:
+    cache = toy_cache(hybrid=False, slots_max=1)
+    tokens = text(0, 50)
+    serve(cache, tokens)
+    longer = prompt(tokens + text(1, 20), end=70)
+    lease, _ = begin(cache, longer)
+    with pytest.raises(OSError, match="gone"):
+        lease.keep(longer.boundaries[0], failing)  # whose slot was the one at 50
+    cache.check()
+    assert serve(cache, tokens + text(2, 20), end=70) == 0
+    lease.close()
+    cache.check()
+
+
+def test_a_fork_that_leads_nowhere_any_more_goes_when_its_lease_leaves_it() -> None:
+    cache = toy_cache(hybrid=False, slots_max=2)
+    shared = text(0, 50)
+    serve(cache, shared + text(1, 50))
+    serve(cache, shared + text(2, 50))
+    request = prompt(shared[:30] + text(3, 20), end=50)
+    lease, toy = begin(cache, request)
+    for seed in (4, 5):
+        serve(cache, text(seed, 50))
+    toy.read(request.tokens[30:])
+    assert lease.keep(request.boundaries[0], toy.save)
+    cache.check()
+    lease.close()
+
+
+def failing(start: int, end: int) -> Snapshot:
+    raise OSError("the device is gone")
+
+
 @both
 def test_a_save_that_fails_keeps_nothing_and_leaks_nothing(hybrid: bool) -> None:
     cache = toy_cache(hybrid=hybrid)
     request = prompt(text(0, 50), head=20, end=50)
-
-    def failing(start: int, end: int) -> Snapshot:
-        raise OSError("the device is gone")
-
     lease, toy = begin(cache, request)
     toy.read(request.tokens[:20])
     with pytest.raises(OSError, match="gone"):
@@ -550,7 +621,7 @@ def one_shots() -> Iterator[Prompt]:
     """Sharing starts of all lengths, so that edges are split and split again."""
     draw = np.random.default_rng(7)
     for seed in count(1):
-        shared, own = draw.integers(1, 500), draw.integers(1, 300)
+        shared, own = (int(draw.integers(1, most)) for most in (500, 300))
         tokens = text(seed % 3, 500)[:shared] + text(seed, own)
         yield Prompt(tuple(tokens), (Boundary(len(tokens), END),))
 

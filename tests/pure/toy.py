@@ -51,10 +51,13 @@ class Toy:
 
     def save(self, start: int, end: int) -> Snapshot:
         assert end <= self.length
-        rows = {"keys": self.keys[:, start:end].copy(), "values": self.values[:, start:end].copy()}
-        state = {"chain": np.frombuffer(self.chain, np.uint8).copy()} if self.hybrid else {}
+        rows: dict[str, Array] = {
+            "keys": self.keys[:, start:end].copy(),
+            "values": self.values[:, start:end].copy(),
+        }
+        state = {"chain": np.frombuffer(self.chain, np.uint8).copy()} if self.hybrid else None
         assert not self.hybrid or end == self.length, "state is only what it is now"
-        return Snapshot(start, end, rows, state)
+        return Snapshot(start, end, rows, state or {})
 
     def restore(self, snapshots: Sequence[Snapshot]) -> None:
         assert self.length == 0
