@@ -71,7 +71,10 @@ class Stream(Iterator[Delta]):
 
 
 class LLM:
-    """Terms are `max_tokens`, `stop` and the fields of SamplingParams; the card's otherwise."""
+    """Terms are `max_tokens`, `stop`, `ignore_eos` and the fields of SamplingParams.
+
+    Where they are silent, the card speaks.
+    """
 
     def __init__(self, resident: Resident) -> None:
         self.resident = resident
@@ -118,10 +121,15 @@ class LLM:
         self.close()
 
     def _terms(
-        self, *, max_tokens: int | None = None, stop: Sequence[str] = (), **sampling: Any
+        self,
+        *,
+        max_tokens: int | None = None,
+        stop: Sequence[str] = (),
+        ignore_eos: bool = False,
+        **sampling: Any,
     ) -> Terms:
         chosen = replace(self.resident.card.sampling, **sampling)
-        return Terms(chosen, max_tokens=max_tokens, stop=tuple(stop))
+        return Terms(chosen, max_tokens=max_tokens, stop=tuple(stop), ignore_eos=ignore_eos)
 
 
 def _messages(messages: Messages) -> tuple[Message, ...]:

@@ -31,6 +31,7 @@ class Terms:
     sampling: SamplingParams
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()
+    ignore_eos: bool = False
     n: int = 1
 
 
@@ -158,6 +159,7 @@ class Conversations:
                 sampling=replace(terms.sampling, seed=None if seed is None else seed + index),
                 max_tokens=min(room, terms.max_tokens or room),
                 stop=terms.stop,
+                ignore_eos=terms.ignore_eos,
             )
             splitter = None if thinking is None else Splitter(thinking=thinking)
             answers.append(Answer(request, splitter))

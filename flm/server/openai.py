@@ -86,6 +86,7 @@ class ReplyBody(Body):
     max_tokens: Limit = Field(None, ge=1)
     n: Whole = Field(None, ge=1, le=CHOICES_MAX)
     stop: str | list[str] | None = None
+    ignore_eos: bool | None = None
     seed: Whole = Field(None, ge=-(2**63), lt=2**64)
     temperature: float | None = Field(None, ge=0, le=2)
     top_p: float | None = Field(None, ge=0, le=1)
@@ -183,7 +184,11 @@ def terms(body: ReplyBody, defaults: SamplingParams) -> Terms:
     if isinstance(body, ChatBody) and body.max_completion_tokens is not None:
         limit = body.max_completion_tokens
     return Terms(
-        sampling=_sampling(body, defaults), max_tokens=limit, stop=_stops(body.stop), n=body.n or 1
+        sampling=_sampling(body, defaults),
+        max_tokens=limit,
+        stop=_stops(body.stop),
+        ignore_eos=bool(body.ignore_eos),
+        n=body.n or 1,
     )
 
 

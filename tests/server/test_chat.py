@@ -78,6 +78,13 @@ def test_a_reply_without_a_limit_may_fill_the_window(house: House) -> None:
     assert chat(house)["usage"]["total_tokens"] == CONTEXT_LENGTH
 
 
+def test_a_reply_goes_on_past_its_end_when_asked_to(house: House) -> None:
+    house.say("one")
+    reply = chat(house, ignore_eos=True, max_tokens=20)
+    assert reply["usage"]["completion_tokens"] == 20
+    assert reply["choices"][0]["finish_reason"] == "length"
+
+
 def test_a_reply_is_cut_at_its_limit(house: House) -> None:
     house.say("one two three four five", "one two three four five")
     reply = chat(house, max_completion_tokens=2, max_tokens=5)
