@@ -24,6 +24,7 @@ from bench.rows import ROOT, keep
 from bench.servers import Server, flm_server, llama_cpp_server
 from flm.devices.machine import cores_physical
 from flm.hub.pull import pull
+from flm.llm import LLM
 from flm.settings import Settings
 
 LANES, CONTEXT = 4, 8192
@@ -161,8 +162,6 @@ def resend(sides: Sides) -> None:
 
 def overhead(sides: Sides) -> None:
     """What the server adds to a streamed token: over HTTP less the same model in this process."""
-    from flm.llm import LLM
-
     llm = LLM.load(str(sides.gguf), replace(Settings(), lanes=1))
     over_http, inside = [], []
     for _ in range(sides.rounds):
@@ -181,9 +180,10 @@ def overhead(sides: Sides) -> None:
     )
 
 
-def _tokens_per_s(llm: object, prompt: list[int]) -> float:
-    arrivals = [time.perf_counter() for _ in llm.stream_text(prompt, max_tokens=128)]  # type: ignore[attr-defined]
-    return (len(arrivals) - 1) / (arrivals[-1] - arrivals[0])
+def _tokens_per_s(llm: "LLM", prompt: list[int]) -> float:
+    stream = llm.stream_completion(prompt, max_tokens=128, ignore_eos=True, temperature=0)
+    usage = stream.reply.usage
+    return (usage.completion_tokens - 1) / usage.decode_s
 
 
 def start_up(sides: Sides) -> None:

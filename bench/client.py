@@ -30,7 +30,9 @@ class Client:
     """Keeps its connection open, as chat clients do."""
 
     def __init__(self, url: str) -> None:
-        self._http = httpx.Client(base_url=url, timeout=REQUEST_S_MAX)
+        # llama.cpp closes a connection that was idle for five seconds.
+        limits = httpx.Limits(keepalive_expiry=2)
+        self._http = httpx.Client(base_url=url, timeout=REQUEST_S_MAX, limits=limits)
         self._model = self._http.get("/v1/models").json()["data"][0]["id"]
 
     def chat(self, messages: list[dict[str, str]], max_tokens: int, **fields: Any) -> Timed:
@@ -60,8 +62,8 @@ class Client:
                 chunk = json.loads(line[6:])
                 usage = chunk.get("usage") or usage
                 for choice in chunk.get("choices", ()):
-                    text = choice.get("text") or choice.get("delta", {}).get("content")
-                    if text:
+                    text = choice.get("text") or choice.get("delta", {}).get("content") or ""
+                    if text or choice.get("finish_reason"):
                         arrivals.append(time.perf_counter() - start)
                         pieces.append(text)
         return Timed(arrivals[0], tuple(arrivals), "".join(pieces), usage)
