@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-UINT32, FLOAT32, STRING, ARRAY = 4, 6, 8, 9
+UINT32, INT32, FLOAT32, BOOL, STRING, ARRAY = 4, 5, 6, 7, 8, 9
 ALIGNMENT = 32
 
 
@@ -18,12 +18,16 @@ def string(text: str) -> bytes:
 
 def value(item: object) -> bytes:
     match item:
+        case bool():
+            return struct.pack("<I?", BOOL, item)
         case int():
             return struct.pack("<II", UINT32, item)
         case float():
             return struct.pack("<If", FLOAT32, item)
         case str():
             return struct.pack("<I", STRING) + string(item)
+        case [int(), *_]:
+            return struct.pack(f"<IIQ{len(item)}i", ARRAY, INT32, len(item), *item)
         case list():
             texts = b"".join(string(text) for text in item)
             return struct.pack("<IIQ", ARRAY, STRING, len(item)) + texts
@@ -52,10 +56,21 @@ def write_gguf(
     return path
 
 
-def tiny_llama(path: Path, **changes: object) -> Path:
+LETTERS: Mapping[str, object] = {
+    "tokenizer.ggml.model": "gpt2",
+    "tokenizer.ggml.pre": "smollm",
+    "tokenizer.ggml.tokens": [*(chr(33 + i) for i in range(63)), "AB"],
+    "tokenizer.ggml.merges": ["A B"],
+}
+
+
+def tiny_llama(path: Path, *, tokenizer: Mapping[str, object] = LETTERS, **changes: object) -> Path:
     """A llama of two layers with float32 weights that compiles; `changes` replace metadata."""
     random = np.random.default_rng(0)
-    width, mlp, vocabulary, layers = 32, 64, 64, 2
+    width, mlp, layers = 32, 64, 2
+    tokens = tokenizer["tokenizer.ggml.tokens"]
+    assert isinstance(tokens, list)
+    vocabulary = len(tokens)
 
     def matrix(*shape: int) -> tuple[npt.NDArray[np.float32], int]:
         return random.standard_normal(shape, dtype=np.float32) / 8, 0
@@ -79,7 +94,6 @@ def tiny_llama(path: Path, **changes: object) -> Path:
         }.items():
             tensors[f"{block}{name}.weight"] = matrix(*shape)
     metadata: dict[str, object] = {
-        "general.architecture": "llama",
         "llama.block_count": layers,
         "llama.embedding_length": width,
         "llama.feed_forward_length": mlp,
@@ -87,10 +101,8 @@ def tiny_llama(path: Path, **changes: object) -> Path:
         "llama.attention.head_count_kv": 1,
         "llama.attention.layer_norm_rms_epsilon": 1e-5,
         "llama.context_length": 256,
-        "tokenizer.ggml.model": "gpt2",
-        "tokenizer.ggml.pre": "smollm",
-        "tokenizer.ggml.tokens": [*(chr(33 + i) for i in range(vocabulary - 1)), "AB"],
-        "tokenizer.ggml.merges": ["A B"],
+        **tokenizer,
+        "general.architecture": "llama",
     }
     dropped = {key for key, item in changes.items() if item is None}
     metadata |= {key: item for key, item in changes.items() if item is not None}
