@@ -27,7 +27,7 @@ from flm.hub.pull import pull
 from flm.llm import LLM
 from flm.settings import Settings
 
-LANES, CONTEXT = 4, 8192
+LANES, CONTEXT, TURNS = 4, 8192, 8
 WORDS = """
 river stone cloud lantern market winter silver bridge garden window letter morning coffee engine
 harbour paper village mountain summer kitchen doctor music forest island candle train
@@ -136,6 +136,28 @@ def second_turn(sides: Sides) -> None:
     keep("chat", "second turn TTFT", flm=ours, llama_cpp=peer, ratio=ours / peer, most=0.55)
 
 
+def conversation(sides: Sides) -> None:
+    """TTFT of each turn of a chat with a 2K system prompt; and of flm that keeps nothing."""
+    threads = cores_physical()
+    flags = ("--prefix-cache-mb", "0")
+    with flm_server(str(sides.gguf), threads=threads, lanes=LANES, flags=flags) as forgetful:
+        clients = {"flm": sides.ours, "llama_cpp": sides.peer, "cold": Client(forgetful.url)}
+        seed = next(_seeds)
+        firsts: dict[str, list[float]] = {name: [] for name in clients}
+        system = {"role": "system", "content": words_of(2000, seed)}
+        chats: dict[str, list[dict[str, str]]] = {name: [system] for name in clients}
+        for turn in range(TURNS):
+            for name, client in clients.items():
+                content = words_of(200, 1000 * seed + turn)
+                chats[name].append({"role": "user", "content": content})
+                reply = client.chat(chats[name], 32, ignore_eos=True)
+                chats[name].append({"role": "assistant", "content": reply.text})
+                firsts[name].append(reply.first_s)
+    later = {name: statistics.mean(values[1:]) for name, values in firsts.items()}
+    ratio = later["flm"] / later["llama_cpp"]
+    keep("chat", "conversation TTFT", turns=firsts, ratio=ratio, **later)
+
+
 def resend(sides: Sides) -> None:
     """TTFT of an identical 4K-token prompt, over the peer's floor for a one-token prompt."""
     floor = statistics.median(
@@ -215,7 +237,7 @@ def memory(sides: Sides) -> None:
     keep("chat", "idle memory, x the GGUF", anonymous=anonymous, resident=resident, most=[2.5, 4.0])
 
 
-FIGURES = (prefill, decode, streams, second_turn, resend, overhead, start_up, memory)
+FIGURES = (prefill, decode, streams, second_turn, conversation, resend, overhead, start_up, memory)
 
 
 @contextmanager
