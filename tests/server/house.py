@@ -15,7 +15,6 @@ from functools import cache
 from pathlib import Path
 
 import httpx
-from flm.prefix.boundaries import BoundaryFinder
 
 from flm.core.request import Request, SamplingParams
 from flm.core.tensor import MemoryKind
@@ -30,6 +29,7 @@ from flm.graph.bundle import Bundle
 from flm.memory.lanes import Lanes
 from flm.memory.layout import MemoryLayout, MemoryTensor
 from flm.models.cards import Card
+from flm.prefix.boundaries import BoundaryFinder
 from flm.prefix.cache import PrefixCache
 from flm.runner.runner import Runner
 from flm.server.app import create_app

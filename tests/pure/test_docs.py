@@ -1,0 +1,50 @@
+"""What the docs say is so: settings, links, options and examples."""
+
+import re
+from dataclasses import MISSING
+from pathlib import Path
+
+import pytest
+
+from flm.settings import FIELDS, expected, key
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+SHOWN = {None: "from the machine or model", True: "1", False: "0", (): "none"}
+
+
+def test_every_setting_stands_in_the_docs_as_it_is() -> None:
+    page = (ROOT / "docs" / "configuration.md").read_text()
+    for name, field in FIELDS.items():
+        default = "~/.config/flm" if field.default is MISSING else field.default
+        default = SHOWN.get(default, default)
+        row = f"| `{key(name)}` | {default} | {expected(name)} | {field.metadata['help']} |"
+        assert row in page, row
+
+
+def test_every_option_the_docs_name_exists() -> None:
+    known = {key(name) for name in FIELDS} | {"help", "json", "force", "quiet", "filter", "config"}
+    for page in PAGES:
+        if page.name == "design.md":
+            continue
+        for option in re.findall(r"(?<![\w-])--([a-z][a-z-]+)", page.read_text()):
+            assert option in known, f"{page.name}: --{option}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_leads_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
+        if not target.startswith("http"):
+            assert (page.parent / target).exists(), target
+
+
+def test_the_two_commands_stand_at_the_top_of_the_readme() -> None:
+    top = (ROOT / "README.md").read_text().splitlines()[:6]
+    assert any(line.startswith("make serve") for line in top)
+    assert any(line.startswith("make test") for line in top)
+
+
+def test_no_page_or_source_names_a_place_of_one_machine() -> None:
+    places = re.compile("/(" + "|".join(("work", "ro" + "ot", "farm")) + ")/")
+    for path in [*PAGES, *ROOT.glob("flm/**/*.py"), *ROOT.glob("bench/*.py")]:
+        assert not places.search(path.read_text()), path
