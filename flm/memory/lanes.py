@@ -11,6 +11,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from flm.core.alike import common_length
 from flm.devices.device import Buffer, Device
 from flm.errors import NoRoom
 from flm.memory.layout import MemoryLayout, MemoryTensor
@@ -64,7 +65,7 @@ class Lanes:
         def merit(index: int) -> tuple[int, int, int]:
             lane = self._lanes[index]
             beside = sum(other.busy for other in self._lanes[max(0, index - 1) : index + 2])
-            return beside, common_prefix(lane.resident, wanted), -lane.released_at
+            return beside, common_length(lane.resident, wanted), -lane.released_at
 
         free = [index for index, lane in enumerate(self._lanes) if not lane.busy]
         if not free:
@@ -152,17 +153,3 @@ class Lanes:
 
     def _allocate(self, tensor: MemoryTensor, capacity: int) -> Buffer:
         return self._device.allocate(tensor.spec(lanes=len(self._lanes), capacity=capacity))
-
-
-def common_prefix(left: list[int], right: list[int]) -> int:
-    """How many tokens both begin with: halving over list compares, which run in C."""
-    same, differ = 0, min(len(left), len(right))
-    if left[:differ] == right[:differ]:
-        return differ
-    while differ - same > 1:
-        middle = (same + differ) // 2
-        if left[same:middle] == right[same:middle]:
-            same = middle
-        else:
-            differ = middle
-    return same

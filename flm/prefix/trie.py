@@ -12,8 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-import numpy as np
-
+from flm.core.alike import common_length
 from flm.core.prompt import BoundaryKind
 from flm.devices.device import Array
 
@@ -96,7 +95,8 @@ class Trie:
         node, at = self.root, 0
         while child := node.children.get(tokens[at : at + TOKEN_BYTES]):
             if not tokens.startswith(child.tokens, at):
-                return Match(node, child, node.end + _common(child.tokens, tokens[at:]))
+                shared = common_length(child.tokens, tokens[at:]) // TOKEN_BYTES
+                return Match(node, child, node.end + shared)
             node, at = child, child.end * TOKEN_BYTES
         return Match(node, None, node.end)
 
@@ -162,11 +162,3 @@ class Trie:
             total += node.rows_bytes
             total += sum(array.nbytes for array in node.slot.arrays()) if node.slot else 0
         assert self.bytes == total, f"{self.bytes} bytes counted, {total} held"
-
-
-def _common(left: bytes, right: bytes) -> int:
-    """How many tokens two packed texts share from the start."""
-    size = min(len(left), len(right)) // TOKEN_BYTES
-    pair = [np.frombuffer(text, np.int32, count=size) for text in (left, right)]
-    parted = np.flatnonzero(pair[0] != pair[1])
-    return int(parted[0]) if len(parted) else size

@@ -7,10 +7,11 @@ Every lane has its own row of logits, which stands until the lane's next pass.
 from collections.abc import Sequence
 from threading import Lock
 
+from flm.core.alike import common_length
 from flm.core.step import Span, Step
 from flm.core.tensor import TensorSpec
 from flm.devices.device import IDS, LAST, LOGITS, OFFSETS, Array, Buffer, Device, Program
-from flm.memory.lanes import Lanes, common_prefix
+from flm.memory.lanes import Lanes
 from flm.memory.layout import MemoryLayout
 from flm.memory.snapshot import Snapshot, empty_rows
 from flm.runner.batch import adjacent
@@ -99,7 +100,7 @@ class Runner:
         assert ends[-1] == len(wanted), f"snapshots up to {ends[-1]} for {len(wanted)} tokens"
         assert ends[:-1] == [snapshot.start for snapshot in snapshots], f"not a path: {ends}"
         self._lanes.ensure(len(wanted))
-        resident = common_prefix(self._lanes[lane].resident, wanted)
+        resident = common_length(self._lanes[lane].resident, wanted)
         self._lanes.rewind(lane, resident)
         for snapshot in snapshots:
             self._write_rows(lane, snapshot, max(snapshot.start, resident))

@@ -6,7 +6,7 @@ import pytest
 from flm.core.step import Span, Step
 from flm.devices.null import NullDevice
 from flm.errors import NoRoom
-from flm.memory.lanes import Lanes, common_prefix
+from flm.memory.lanes import Lanes
 from tests.engine.rig import STATEFUL, STATELESS, null_runner
 
 
@@ -112,10 +112,3 @@ def test_growth_that_memory_refuses_changes_nothing(monkeypatch) -> None:
     assert lanes.capacity == 16
     assert lanes.buffers(0, 2) == buffers
     lanes.check()
-
-
-@pytest.mark.parametrize("length", [0, 1, 2, 3, 7, 99, 100])
-def test_common_prefix_is_the_first_difference(length: int) -> None:
-    left = list(range(100))
-    assert common_prefix(left, [*range(length), -1, *range(length + 1, 100)]) == length
-    assert common_prefix(left[:length], left) == length
