@@ -123,7 +123,10 @@ class BadSettings(FlmError):
 
 
 class BadModelFile(FlmError):
-    pass
+    def __init__(
+        self, message: str, *, fix: str = "pull the model again, or use another copy of it"
+    ) -> None:
+        super().__init__(message, fix=fix)
 
 
 class UnsupportedModel(BadModelFile):

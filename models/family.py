@@ -48,9 +48,7 @@ def architecture(source: Source) -> str:
         return source.text("general.architecture")
     name: Any = source.config.get("model_type")
     if not isinstance(name, str):
-        raise BadModelFile(
-            f"{source.path}/config.json has no model_type", fix="download the model again"
-        )
+        raise BadModelFile(f"{source.path}/config.json is missing, or has no model_type")
     return name
 
 

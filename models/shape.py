@@ -23,6 +23,14 @@ class Shape:
     rope_scaling: dict[str, Any]
 
 
+def contradiction(path: Path, what: str) -> BadModelFile:
+    """For sizes in one file that cannot belong to one model."""
+    return BadModelFile(
+        f"{path}: {what}",
+        fix="the file contradicts itself; get another conversion of this model",
+    )
+
+
 def check_shape(path: Path, shape: Shape) -> None:
     """Raises BadModelFile naming the size that cannot be."""
     limits = {
@@ -37,17 +45,10 @@ def check_shape(path: Path, shape: Shape) -> None:
     for name, most in limits.items():
         value = getattr(shape, name)
         if not 0 < value <= most:
-            raise BadModelFile(
-                f"{path}: {name} is {value}, between 1 and {most} was expected",
-                fix="the file contradicts itself; get another conversion of this model",
-            )
+            raise contradiction(path, f"{name} is {value}, between 1 and {most} was expected")
     if shape.heads % shape.kv_heads or shape.head_width % 2:
-        raise BadModelFile(
-            f"{path}: {shape.heads} heads of {shape.head_width} over {shape.kv_heads} kv heads",
-            fix="the file contradicts itself; get another conversion of this model",
+        raise contradiction(
+            path, f"{shape.heads} heads of {shape.head_width} over {shape.kv_heads} kv heads"
         )
     if not 0 < shape.epsilon < 1 or not 1 < shape.rope_base < 1e12:
-        raise BadModelFile(
-            f"{path}: norm epsilon {shape.epsilon}, rope base {shape.rope_base}",
-            fix="the file contradicts itself; get another conversion of this model",
-        )
+        raise contradiction(path, f"norm epsilon {shape.epsilon}, rope base {shape.rope_base}")

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from flm.core.chat import Conversation, Message, ToolCall
+from flm.core.json_file import read_json_object
 from flm.errors import BadModelFile, BadRequest
-from flm.text.json_file import read_json_object
 
 SOURCE_CHARS_MAX = 2**20
 RENDERED_CHARS_MAX = 2**27
@@ -28,8 +28,7 @@ CHATML = """\
 {%- if add_generation_prompt -%}{{ '<|im_start|>assistant\\n' }}{%- endif -%}
 """  # for a model that ships no template
 
-_FIX_MODEL = "pull the model again, or use another copy of it"
-_FIX_REQUEST = "change the messages into what the model's chat template takes"
+_FIX = "change the messages into what the model's chat template takes"
 
 _render_ends_at: ContextVar[float] = ContextVar("_render_ends_at")
 
@@ -39,9 +38,7 @@ class ChatTemplate:
 
     def __init__(self, source: str, *, bos_token: str, eos_token: str) -> None:
         if len(source) > SOURCE_CHARS_MAX:
-            raise BadModelFile(
-                f"the chat template has more than {SOURCE_CHARS_MAX:,} characters", fix=_FIX_MODEL
-            )
+            raise BadModelFile(f"the chat template has more than {SOURCE_CHARS_MAX:,} characters")
         self._tokens = {"bos_token": bos_token, "eos_token": eos_token}
         self._template = _compile(source)
 
@@ -58,7 +55,7 @@ class ChatTemplate:
                 named = {one.get("name"): one for one in source if isinstance(one, dict)}
                 source = named.get("default", {}).get("template")
         if source is not None and not isinstance(source, str):
-            raise BadModelFile(f"{folder}: chat_template is not text", fix=_FIX_MODEL)
+            raise BadModelFile(f"{folder}: chat_template is not text")
         return cls(source or CHATML, bos_token=bos_token, eos_token=eos_token)
 
     def render(
@@ -85,11 +82,11 @@ class ChatTemplate:
         try:
             return "".join(_bounded(self._template.generate(variables)))
         except _RaisedByTemplate as error:
-            raise BadRequest(str(error), fix=_FIX_REQUEST, param="messages") from error
+            raise BadRequest(str(error), fix=_FIX, param="messages") from error
         except Exception as error:
             raise BadRequest(
                 f"the model's chat template failed: {str(error) or type(error).__name__}",
-                fix=_FIX_REQUEST,
+                fix=_FIX,
                 param="messages",
             ) from error
         finally:
@@ -196,13 +193,10 @@ def _compile(source: str) -> Any:
         return _environment().from_string(tree)
     except jinja2.TemplateSyntaxError as error:
         raise BadModelFile(
-            f"the chat template does not parse: line {error.lineno}: {error.message}",
-            fix=_FIX_MODEL,
+            f"the chat template does not parse: line {error.lineno}: {error.message}"
         ) from error
     except (SyntaxError, RecursionError, jinja2.TemplateError) as error:
-        raise BadModelFile(
-            f"the chat template does not compile: {error}", fix=_FIX_MODEL
-        ) from error
+        raise BadModelFile(f"the chat template does not compile: {error}") from error
 
 
 @cache

@@ -5,7 +5,7 @@ Invariants:
   * `decode(ids)` is the UTF-8 text of the joined `piece_bytes`: what Detokenizer streams.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,6 @@ from flm.errors import BadModelFile, BadRequest, FlmError
 from flm.text.endings import ending_ids
 from flm.text.pieces import alphabet_of, byte_level
 from flm.text.tokenizer_config import TokenizerConfig, read_tokenizer_config
-
-_FIX = "pull the model again, or use another copy of it"
-_FIX_TEXT = "shorten its longest run of spaces or letters"
 
 
 class Tokenizer:
@@ -62,7 +59,7 @@ class Tokenizer:
 
     def encode(self, text: str) -> list[int]:
         """Ids of `text`. Special tokens written in it are parsed; none is added."""
-        with _panics_as(BadRequest, "the text cannot be cut into words", fix=_FIX_TEXT):
+        with _panics_as(_uncuttable):
             # As a batch of one: twice as fast, and other Python threads run meanwhile.
             [encoding] = self._tokenizer.encode_batch_fast(
                 [_well_formed(text)], add_special_tokens=False
@@ -90,6 +87,13 @@ class Tokenizer:
         return b"" if piece is None else self._piece_bytes(piece)
 
 
+def _uncuttable(reason: BaseException) -> BadRequest:
+    return BadRequest(
+        f"the text cannot be cut into words: {reason}",
+        fix="shorten its longest run of spaces or letters",
+    )
+
+
 def _well_formed(text: str) -> str:
     """`text` without lone surrogates, which JSON can carry and UTF-8 cannot."""
     try:
@@ -103,17 +107,17 @@ def _parse(path: Path) -> Any:
     import tokenizers
 
     if not path.is_file():
-        raise BadModelFile(f"{path} is missing", fix=_FIX)
-    with _panics_as(BadModelFile, f"{path} is broken", fix=_FIX):
+        raise BadModelFile(f"{path} is missing")
+    with _panics_as(lambda reason: BadModelFile(f"{path} is broken: {reason}")):
         return tokenizers.Tokenizer.from_file(str(path))
 
 
 @contextmanager
-def _panics_as(error_type: type[FlmError], message: str, *, fix: str) -> Iterator[None]:
-    """Any failure inside becomes this error: the library may panic, which is not an Exception."""
+def _panics_as(refusal: Callable[[BaseException], FlmError]) -> Iterator[None]:
+    """Any failure inside becomes a refusal: the library may panic, which is not an Exception."""
     try:
         yield
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:
-        raise error_type(f"{message}: {error}", fix=fix) from error
+        raise refusal(error) from error

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from flm.core.json_file import read_json_object
 from flm.errors import BadModelFile
-from flm.text.json_file import read_json_object
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +53,4 @@ def _ids(path: Path, key: str, value: Any) -> tuple[int, ...]:
 
 
 def _bad(path: Path, key: str, due: str) -> BadModelFile:
-    return BadModelFile(
-        f"{path}: {key} is not {due}", fix="pull the model again, or use another copy of it"
-    )
+    return BadModelFile(f"{path}: {key} is not {due}")

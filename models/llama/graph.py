@@ -14,7 +14,7 @@ from flm.graph.weights.gguf import GgufFile
 from flm.memory.layout import MemoryLayout
 from flm.models.family import Emitted, Source
 from flm.models.llama import names
-from flm.models.shape import Shape, check_shape
+from flm.models.shape import Shape, check_shape, contradiction
 
 
 def emit(source: Source, emitter: Emitter, numerics: Numerics) -> Emitted:
@@ -74,9 +74,8 @@ class Weights:
             "down": (s.width, s.mlp_width),
         }.get(name, (matrix.shape[0], s.width))
         if matrix.shape != wanted:
-            raise BadModelFile(
-                f"{self.source.path}: tensor {matrix.name} is {matrix.shape}, not {wanted}",
-                fix="the file contradicts itself; get another conversion of this model",
+            raise contradiction(
+                self.source.path, f"tensor {matrix.name} is {matrix.shape}, not {wanted}"
             )
         return matrix
 
@@ -92,9 +91,8 @@ class Weights:
         """(tensor name, weight [width])."""
         vector = self.source.vector(self._name(name, layer))
         if vector.shape != (self.shape.width,):
-            raise BadModelFile(
-                f"{self.source.path}: {name} of layer {layer} has {vector.size} weights",
-                fix="the file contradicts itself; get another conversion of this model",
+            raise contradiction(
+                self.source.path, f"{name} of layer {layer} has {vector.size} weights"
             )
         return self._name(name, layer), vector
 
@@ -105,9 +103,8 @@ class Weights:
         if isinstance(self.source, GgufFile) and self.has("rope_divisors"):
             divisors = self.source.vector(self._name("rope_divisors", 0))
             if divisors.shape != plain.shape:
-                raise BadModelFile(
-                    f"{self.source.path}: {divisors.size} rotary divisors for {plain.size} angles",
-                    fix="the file contradicts itself; get another conversion of this model",
+                raise contradiction(
+                    self.source.path, f"{divisors.size} rotary divisors for {plain.size} angles"
                 )
             return np.asarray(plain / divisors)
         return _scaled(plain, s.rope_scaling)
@@ -169,4 +166,4 @@ def _from_config(config: dict[str, Any]) -> Shape:
             rope_scaling=dict(rope),
         )
     except (KeyError, TypeError, ValueError, ZeroDivisionError, AttributeError) as error:
-        raise BadModelFile(f"config.json: {error!r}", fix="download the model again") from error
+        raise BadModelFile(f"config.json: {error!r}") from error

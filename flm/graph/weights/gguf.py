@@ -77,8 +77,6 @@ class GgufFile:
             reader.string(): reader.value() for _ in range(key_count)
         }
         infos = [reader.tensor_info() for _ in range(tensor_count)]
-        # All that says which model this is, for the bundle's key.
-        self.header_bytes = reader.at
         alignment = self.metadata.get("general.alignment", 32)
         if not isinstance(alignment, int) or not 0 < alignment <= 2**16:
             raise reader.bad(f"alignment {alignment!r}")
@@ -106,20 +104,20 @@ class GgufFile:
     def text(self, key: str) -> str:
         value = self.metadata.get(key)
         if not isinstance(value, str):
-            raise BadModelFile(
-                f"{self.path}: metadata {key} is {'missing' if value is None else 'not a string'}",
-                fix="this GGUF was not made by a current converter; get another one",
-            )
+            raise self._bad_metadata(key, value, "a string")
         return value
 
     def number(self, key: str, default: float | None = None) -> float:
         value = self.metadata.get(key, default)
         if isinstance(value, bool) or not isinstance(value, int | float) or not np.isfinite(value):
-            raise BadModelFile(
-                f"{self.path}: metadata {key} is {'missing' if value is None else 'not a number'}",
-                fix="this GGUF was not made by a current converter; get another one",
-            )
+            raise self._bad_metadata(key, value, "a number")
         return value
+
+    def _bad_metadata(self, key: str, value: object, due: str) -> BadModelFile:
+        return BadModelFile(
+            f"{self.path}: metadata {key} is {'missing' if value is None else f'not {due}'}",
+            fix="this GGUF was not made by a current converter; get another one",
+        )
 
     def _raw(self, info: TensorInfo) -> Array:
         """[rows, bytes] uint8, still in the file."""

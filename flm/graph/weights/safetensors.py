@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from flm.core.json_file import read_json_object
 from flm.devices.device import Array
 from flm.errors import BadModelFile, UnsupportedModel
 from flm.graph.weights.blocks import BlockFormat, Blocks, Matrix, quantize
@@ -34,7 +35,7 @@ class SafetensorsFolder:
 
     def __init__(self, path: Path, *, quantized: bool = True) -> None:
         self.path = path
-        self.config: dict[str, Any] = read_json(path / "config.json")
+        self.config = read_json_object(path / "config.json")
         self._quantized = quantized
         files = sorted(path.glob("*.safetensors"))
         if not files:
@@ -61,8 +62,7 @@ class SafetensorsFolder:
         stored = self._stored(name)
         if len(stored.shape) != 2:
             raise BadModelFile(
-                f"{self.path}: tensor {name} has shape {stored.shape}, a matrix was expected",
-                fix="download the model again",
+                f"{self.path}: tensor {name} has shape {stored.shape}, a matrix was expected"
             )
         rows, columns = stored.shape
         raw = stored.raw.reshape(rows, -1)
@@ -84,19 +84,8 @@ class SafetensorsFolder:
         return stored.type.widen(stored.raw).reshape(-1)
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object from a file; BadModelFile names the file when it is not one."""
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise BadModelFile(f"{path}: {error}", fix="download the model again") from error
-    if not isinstance(value, dict):
-        raise BadModelFile(f"{path} is not a JSON object", fix="download the model again")
-    return value
-
-
 def _read(path: Path) -> dict[str, _Stored]:
-    damaged = BadModelFile(f"{path} is truncated or damaged", fix="download the model again")
+    damaged = BadModelFile(f"{path} is truncated or damaged")
     try:
         data: Array = np.memmap(path, dtype=np.uint8, mode="r")
     except (OSError, ValueError) as error:

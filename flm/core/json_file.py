@@ -9,13 +9,12 @@ from flm.errors import BadModelFile
 
 def read_json_object(path: Path) -> dict[str, Any]:
     """The JSON object in `path`, empty when there is no such file. Raises BadModelFile."""
-    fix = "pull the model again, or use another copy of it"
     try:
         content = json.loads(path.read_bytes())
     except FileNotFoundError:
         return {}
-    except (ValueError, RecursionError) as error:
-        raise BadModelFile(f"{path} is not JSON: {error}", fix=fix) from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise BadModelFile(f"{path} is not JSON: {error}") from error
     if not isinstance(content, dict):
-        raise BadModelFile(f"{path} is not a JSON object", fix=fix)
+        raise BadModelFile(f"{path} is not a JSON object")
     return content
