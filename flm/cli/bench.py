@@ -146,8 +146,8 @@ def measure(resident: "Resident", tokens: Sequence[int]) -> Measured:
     usage = event.usage
     return Measured(
         ttft=usage.queue_s + usage.prefill_s,
-        prefill=usage.prompt_tokens / max(usage.prefill_s, 1e-9),
-        decoding=(usage.completion_tokens - 1) / max(usage.decode_s, 1e-9),
+        prefill=usage.read_per_s,
+        decoding=usage.written_per_s,
     )
 
 

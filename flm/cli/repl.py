@@ -86,13 +86,10 @@ class Repl:
 
 def verbose_block(usage: Usage, context_length: int) -> str:
     total = usage.prompt_tokens + usage.completion_tokens
-    fresh = usage.prompt_tokens - usage.cached_tokens
-    read = fresh / usage.prefill_s if usage.prefill_s else 0.0
-    written = (usage.completion_tokens - 1) / usage.decode_s if usage.decode_s else 0.0
     return (
         f"\n  Total tokens:        {total} ({total / context_length:.1%})\n"
         f"  Time to first token: {usage.queue_s + usage.prefill_s:.2f} s "
         f"({usage.cached_tokens} of {usage.prompt_tokens} tokens kept)\n"
-        f"  Prefill speed:       {read:.1f} tokens/s\n"
-        f"  Decoding speed:      {written:.1f} tokens/s\n"
+        f"  Prefill speed:       {usage.read_per_s:.1f} tokens/s\n"
+        f"  Decoding speed:      {usage.written_per_s:.1f} tokens/s\n"
     )

@@ -21,6 +21,17 @@ class Usage:
     prefill_s: float = 0.0  # admission to first token
     decode_s: float = 0.0  # first token to last
 
+    @property
+    def read_per_s(self) -> float:
+        """Tokens of the prompt a second, those restored left out; 0 where it took no time."""
+        read = self.prompt_tokens - self.cached_tokens
+        return read / self.prefill_s if self.prefill_s > 0 else 0.0
+
+    @property
+    def written_per_s(self) -> float:
+        """Tokens of the reply a second, from the first to the last; 0 where it took no time."""
+        return (self.completion_tokens - 1) / self.decode_s if self.decode_s > 0 else 0.0
+
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprob:

@@ -28,8 +28,8 @@ def usage(prompts: Sequence[Sequence[Answer]], *, context_length: int) -> dict[s
         "kv_token_occupancy_rate_percentage": round(100 * held / context_length, 2),
         "prefill_duration_ttft": round(first.prefill_s, 6),
         "decoding_duration": round(first.decode_s, 6),
-        "prefill_speed_tps": read_per_s(first),
-        "decoding_speed_tps": written_per_s(first),
+        "prefill_speed_tps": round(first.read_per_s, 2),
+        "decoding_speed_tps": round(first.written_per_s, 2),
     }
 
 
@@ -42,22 +42,12 @@ def timings(prompts: Sequence[Sequence[Answer]]) -> dict[str, Any]:
         "prompt_n": read,
         "prompt_ms": round(first.prefill_s * 1e3, 3),
         "prompt_per_token_ms": round(_ratio(first.prefill_s * 1e3, read), 3),
-        "prompt_per_second": read_per_s(first),
+        "prompt_per_second": round(first.read_per_s, 2),
         "predicted_n": first.completion_tokens,
         "predicted_ms": round(first.decode_s * 1e3, 3),
-        "predicted_per_token_ms": round(_ratio(1e3, written_per_s(first)), 3),
-        "predicted_per_second": written_per_s(first),
+        "predicted_per_token_ms": round(_ratio(1e3, first.written_per_s), 3),
+        "predicted_per_second": round(first.written_per_s, 2),
     }
-
-
-def read_per_s(usage: Usage) -> float:
-    """Tokens of the prompt a second, those restored left out."""
-    return round(_ratio(usage.prompt_tokens - usage.cached_tokens, usage.prefill_s), 2)
-
-
-def written_per_s(usage: Usage) -> float:
-    """Tokens of the answer a second, from the first to the last."""
-    return round(_ratio(usage.completion_tokens - 1, usage.decode_s), 2)
 
 
 def _usage(answer: Answer) -> Usage:
