@@ -39,16 +39,14 @@ def command(
 
 
 def _cpu_trouble() -> DeviceUnavailable | None:
-    from flm.devices.selftest import self_test
+    from flm.devices.selftest import REINSTALL, self_test
 
     try:
         self_test()
     except DeviceUnavailable as error:
         return error
     except ImportError as error:
-        return DeviceUnavailable(
-            f"onnxruntime cannot be loaded: {error}", fix="pip install 'onnxruntime>=1.31.1,<2'"
-        )
+        return DeviceUnavailable(f"onnxruntime cannot be loaded: {error}", fix=REINSTALL)
     return None
 
 

@@ -18,6 +18,8 @@ from flm.core.tensor import TensorSpec
 Array = npt.NDArray[Any]
 
 IDS, OFFSETS, LAST, LOGITS, OUT = "ids", "offsets", "last", "logits", ".out"
+# The ONNX that graphs are written in: versions, and the domain of onnxruntime's own operators.
+OPSET, IR_VERSION, MICROSOFT = 21, 10, "com.microsoft"
 
 
 class Buffer(Protocol):

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from flm.devices.device import Array
+from flm.devices.device import IR_VERSION, MICROSOFT, OPSET, Array
 from flm.errors import DeviceUnavailable
 
-MICROSOFT = "com.microsoft"
+REINSTALL = "pip install 'onnxruntime>=1.31.1,<2'"
 
 
 def self_test() -> None:
@@ -20,8 +20,7 @@ def self_test() -> None:
             if got.shape != wanted.shape or not np.allclose(got, wanted, atol=tolerance):
                 raise DeviceUnavailable(
                     f"onnxruntime's {name} gives wrong numbers on this machine",
-                    fix="pip install 'onnxruntime>=1.31.1,<2'; if it stays so, report it with "
-                    "the output of flm validate",
+                    fix=f"{REINSTALL}; if it stays so, report it with the output of flm validate",
                 )
 
 
@@ -48,8 +47,8 @@ def _run(
     ]
     unknown = [helper.make_empty_tensor_value_info(n) for n in results]
     graph = helper.make_graph([node], type, infos, unknown)
-    opsets = [helper.make_opsetid("", 21), helper.make_opsetid(MICROSOFT, 1)]
-    model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
+    opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid(MICROSOFT, 1)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION)
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     options.intra_op_num_threads = 1
@@ -59,7 +58,7 @@ def _run(
     except Exception as error:  # onnxruntime's own types are not public
         raise DeviceUnavailable(
             f"onnxruntime {onnxruntime.__version__} cannot run {type}: {error}",
-            fix="pip install 'onnxruntime>=1.31.1,<2'",
+            fix=REINSTALL,
         ) from error
 
 

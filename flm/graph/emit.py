@@ -7,20 +7,22 @@ whole; several graphs (float32 and float16 rows) then point at the same bytes.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from flm.core.tensor import TensorSpec
-from flm.devices.device import Array
+from flm.devices.device import IR_VERSION, MICROSOFT, OPSET, Array
 
 if TYPE_CHECKING:
     import onnx
 
-OPSET, IR_VERSION = 21, 10
-MICROSOFT, OURS = "com.microsoft", "flm"
+OURS = "flm"  # the domain of our functions
+OPSETS = {"": OPSET, MICROSOFT: 1, OURS: 1}
 ALIGNMENT = 4096  # a page, so that a mapped weight starts on one
+
+Shape = Sequence[str | int]  # a size by name is whatever a pass brings
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,10 @@ class Stored:
     dtype: str
     shape: tuple[int, ...]
     offset: int
+
+    @property
+    def bytes(self) -> int:
+        return prod(self.shape) * np.dtype(self.dtype).itemsize
 
     def reshaped(self, name: str, shape: tuple[int, ...]) -> "Stored":
         """The same bytes under another name and shape."""
@@ -61,8 +67,7 @@ class WeightStore:
         """Room for a weight, and the mapped array to fill it through."""
         assert name not in self._stored, name
         stored = Stored(name, dtype, shape, self._end)
-        size = int(np.prod(shape)) * np.dtype(dtype).itemsize
-        self._end += -(-size // ALIGNMENT) * ALIGNMENT
+        self._end += -(-stored.bytes // ALIGNMENT) * ALIGNMENT
         with self.path.open("r+b") as file:
             file.truncate(self._end)
         self._stored[name] = stored
@@ -89,8 +94,8 @@ class Emitter:
         self._nodes: list[onnx.NodeProto] = []
         self._functions: dict[str, onnx.FunctionProto] = {}
         self._initializers: dict[str, onnx.TensorProto] = {}
-        self._inputs: list[tuple[TensorSpec, tuple[str | int, ...]]] = []
-        self._outputs: list[tuple[TensorSpec, tuple[str | int, ...]]] = []
+        self._inputs: list[tuple[str, str, Shape]] = []  # name, dtype, shape
+        self._outputs: list[tuple[str, str, Shape]] = []
         self._taken: dict[str, int] = {}
 
     @contextmanager
@@ -105,12 +110,12 @@ class Emitter:
         count = self._taken[path] = self._taken.get(path, 0) + 1
         return path if count == 1 else f"{path}.{count}"
 
-    def input(self, name: str, dtype: str, shape: Sequence[str | int]) -> str:
-        self._inputs.append((TensorSpec(name, (), dtype), tuple(shape)))
+    def input(self, name: str, dtype: str, shape: Shape) -> str:
+        self._inputs.append((name, dtype, shape))
         return name
 
-    def output(self, name: str, dtype: str, shape: Sequence[str | int]) -> str:
-        self._outputs.append((TensorSpec(name, (), dtype), tuple(shape)))
+    def output(self, name: str, dtype: str, shape: Shape) -> str:
+        self._outputs.append((name, dtype, shape))
         return name
 
     def op(
@@ -154,11 +159,10 @@ class Emitter:
             tensor.data_type = helper.np_dtype_to_tensor_dtype(np.dtype(stored.dtype))
             tensor.dims.extend(stored.shape)
             tensor.data_location = onnx.TensorProto.EXTERNAL
-            size = int(np.prod(stored.shape)) * np.dtype(stored.dtype).itemsize
             where: Mapping[str, object] = {
                 "location": self.store.path.name,
                 "offset": stored.offset,
-                "length": size,
+                "length": stored.bytes,
             }
             for key, value in where.items():
                 tensor.external_data.add(key=key, value=str(value))
@@ -179,9 +183,9 @@ class Emitter:
         import onnx
         from onnx import helper
 
-        def info(spec: TensorSpec, shape: tuple[str | int, ...]) -> "onnx.ValueInfoProto":
-            dtype = helper.np_dtype_to_tensor_dtype(np.dtype(spec.dtype))
-            return helper.make_tensor_value_info(spec.name, dtype, shape)
+        def info(name: str, dtype: str, shape: Shape) -> "onnx.ValueInfoProto":
+            element = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+            return helper.make_tensor_value_info(name, element, shape)
 
         graph = helper.make_graph(
             self._nodes,
@@ -197,6 +201,3 @@ class Emitter:
             ir_version=IR_VERSION,
         )
         onnx.save(model, str(path))
-
-
-OPSETS = {"": OPSET, MICROSOFT: 1, OURS: 1}

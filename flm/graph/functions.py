@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from flm.graph.emit import MICROSOFT, OPSET, OURS
+from flm.devices.device import MICROSOFT, OPSET
+from flm.graph.emit import OURS
 
 if TYPE_CHECKING:
     import onnx
