@@ -9,7 +9,7 @@ import typer
 from flm import __version__, console
 from flm.cli import options
 from flm.errors import BadSettings
-from flm.hub.reference import parse_source
+from flm.hub.reference import page_of, parse_source
 from flm.hub.shelf import Installed, Shelf
 from flm.models.cards import Card, cards
 
@@ -94,9 +94,7 @@ def _other_entry(found: Installed) -> dict[str, Any]:
         "name": found.text,
         "model": found.text,
         "installed": True,
-        "url": "https://huggingface.co/" + parse_source(found.text)[1]
-        if found.text.startswith("hf:")
-        else "",
+        "url": page_of(found.text),
         "footprint": round(found.size_bytes / 1e9, 2),
         "label": [],
         "files": list(found.files),

@@ -3,10 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from flm.core.sizes import MIB, mib
 from flm.errors import BadRequest, NoRoom
 from flm.memory.layout import MemoryLayout
 
-PROGRAM_BYTES = 256 * 2**20  # Python, the server, a pass's own tensors
+PROGRAM_BYTES = 256 * MIB  # Python, the server, a pass's own tensors
 ROWS_SHARE_MAX = 4  # float32 rows may take this part of memory, by --kv-dtype auto
 CTX_LEN_MIN = 512
 KV_DTYPES = {"f32": "float32", "f16": "float16"}
@@ -34,13 +35,13 @@ class MemoryPlan:
         kv = "f32" if self.row_dtype == "float32" else "f16"
         lanes = f"{self.lanes} lanes of {self.context_length:,} tokens ({kv} KV cache)"
         lines = [
-            f"Memory: weights {_mib(self.weights)}, {lanes} up to "
-            f"{_mib(self.lanes_rows + self.lanes_state)}, prefix cache up to {_mib(self.prefix)}, "
-            f"in all {_mib(self.total)} of {_mib(self.machine)}"
+            f"Memory: weights {mib(self.weights)}, {lanes} up to "
+            f"{mib(self.lanes_rows + self.lanes_state)}, prefix cache up to {mib(self.prefix)}, "
+            f"in all {mib(self.total)} of {mib(self.machine)}"
         ]
         if self.prefix < self.prefix_wanted:
             lines.append(
-                f"The prefix cache gets {_mib(self.prefix)} of the {_mib(self.prefix_wanted)} "
+                f"The prefix cache gets {mib(self.prefix)} of the {mib(self.prefix_wanted)} "
                 "wanted: that is what the machine has left"
             )
         return lines
@@ -83,8 +84,8 @@ def plan_memory(
     needed = PROGRAM_BYTES + weights_bytes + rows[row_dtype] + state
     if needed > machine_bytes:
         raise NoRoom(
-            f"the model with {lanes} lanes of {context_length:,} tokens needs {_mib(needed)}, "
-            f"this machine has {_mib(machine_bytes)}",
+            f"the model with {lanes} lanes of {context_length:,} tokens needs {mib(needed)}, "
+            f"this machine has {mib(machine_bytes)}",
             fix=_advice(row_dtype, lanes, machine_bytes - (needed - rows[row_dtype]), rows),
         )
     return MemoryPlan(
@@ -109,7 +110,3 @@ def _advice(row_dtype: str, lanes: int, left: int, rows: Mapping[str, int]) -> s
     if lanes > 1:
         advice.append(f"--lanes {max(1, lanes * left // rows[row_dtype])}")
     return " or ".join([*advice, "a smaller --ctx-len"])
-
-
-def _mib(count: int) -> str:
-    return f"{count / 2**20:,.0f} MiB"

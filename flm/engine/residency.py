@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from flm.core.sizes import MIB
 from flm.devices.device import Device
 from flm.engine.engine import Engine
 from flm.engine.plan import MemoryPlan, context_length_of, plan_memory
@@ -18,8 +19,6 @@ from flm.runner.runner import Runner
 from flm.settings import Settings
 from flm.text.template import ChatTemplate
 from flm.text.tokenizer import Tokenizer
-
-MIB = 2**20
 
 
 def quiet(text: str) -> None:
@@ -130,15 +129,20 @@ def _engine(
     )
 
 
+def require_device(settings: Settings) -> None:
+    """Raises DeviceUnavailable for a device that this version cannot have. Takes no time."""
+    if settings.device == "npu":
+        raise DeviceUnavailable(
+            "The NPU runner is not part of this version", fix="start with --device cpu"
+        )
+
+
 def open_device(settings: Settings) -> Device:
     """The device that `--device` names, after its self-test."""
     from flm.devices.cpu import CpuDevice
     from flm.devices.machine import cores_physical
     from flm.devices.selftest import self_test
 
-    if settings.device == "npu":
-        raise DeviceUnavailable(
-            "the NPU runner is not part of this version", fix="start with --device cpu"
-        )
+    require_device(settings)
     self_test()
     return CpuDevice(threads=settings.threads or cores_physical())

@@ -56,6 +56,11 @@ def parse_source(source: str) -> tuple[str, str, str]:
     )
 
 
+def page_of(source: str) -> str:
+    """Where people read about it; "" where there is no such page."""
+    return f"https://huggingface.co/{parse_source(source)[1]}" if source.startswith("hf:") else ""
+
+
 def _local(path: Path) -> Reference:
     if not path.exists():
         raise ModelNotFound(f"No such file: {path}", fix="check the path", param="model")
@@ -72,12 +77,11 @@ def _local(path: Path) -> Reference:
 
 def _plain_card(tag: str, name: str, sources: tuple[str, ...]) -> Card:
     """For a model nobody wrote a card for: its file says most, and this the rest."""
-    url = f"https://huggingface.co/{parse_source(tag)[1]}" if tag.startswith("hf:") else ""
     return Card(
         tag=tag,
         name=name,
         family="",
-        url=url,
+        url=page_of(tag),
         sources=sources,
         context_length=8192,
         context_length_max=8192,

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from flm.core.alike import common_length
+from flm.core.sizes import mib
 from flm.devices.device import Buffer, Device
 from flm.errors import NoRoom
 from flm.memory.layout import MemoryLayout, MemoryTensor
@@ -135,8 +136,7 @@ class Lanes:
         except MemoryError as error:
             total = len(self) * capacity * self.layout.row_bytes
             raise NoRoom(
-                f"no memory for {capacity:,} rows in each of {len(self)} lanes "
-                f"({total / 2**20:,.0f} MiB)",
+                f"no memory for {capacity:,} rows in each of {len(self)} lanes ({mib(total)})",
                 fix="use fewer --lanes, --kv-dtype f16 or a smaller --ctx-len",
             ) from error
         self._parts.clear()

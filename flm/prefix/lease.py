@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from flm.core.prompt import Boundary, Prompt
+from flm.core.sizes import MIB
 from flm.devices.device import Array
 from flm.memory.snapshot import Snapshot
 from flm.prefix.addition import Addition
@@ -165,4 +166,5 @@ class Lease:
 
 
 def mib(size: int) -> str:
-    return f"{size / 2**20:.0f} MiB"
+    """As FastFlowLM's lines have it: no commas."""
+    return f"{size / MIB:.0f} MiB"
