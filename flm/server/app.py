@@ -16,6 +16,8 @@ from flm.server.residence import Residence
 from flm.server.wire import Json
 from flm.settings import Settings
 
+ENDPOINTS = "try POST /v1/chat/completions or GET /v1/models; GET /openapi.json lists all there is"
+
 
 def create_app(settings: Settings, residence: Residence) -> FastAPI:
     """Answers at once; what needs a model says 503 until one moves into the residence."""
@@ -66,9 +68,10 @@ def _add_ways_out(app: FastAPI) -> None:
     async def routed(request: Request, error: HTTPException) -> Response:
         place = f"{request.method} {request.scope['path']:.100}"
         if error.status_code == 405:
-            known: FlmError = NoSuchMethod(f"{place} is not possible", fix="use another method")
+            ways = (error.headers or {}).get("Allow", "another method")
+            known: FlmError = NoSuchMethod(f"{place} is not possible", fix=f"use {ways}")
         else:
-            known = NoSuchPath(f"{place} leads nowhere", fix="the OpenAI endpoints are under /v1")
+            known = NoSuchPath(f"{place} leads nowhere", fix=ENDPOINTS)
         return fault_response(known, headers=error.headers)
 
     @app.exception_handler(Exception)

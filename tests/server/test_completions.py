@@ -124,7 +124,7 @@ def test_an_unknown_path_is_a_404_object(house: House, path: str) -> None:
     """Agents take us for LM Studio if /api/v1/models answers."""
     response = ask(house, "GET", path)
     assert response.status_code == 404
-    assert response.json()["error"]["message"]
+    assert "/v1/chat/completions" in response.json()["error"]["fix"]
 
 
 def test_a_wrong_method_is_a_405_object(house: House) -> None:
@@ -132,6 +132,7 @@ def test_a_wrong_method_is_a_405_object(house: House) -> None:
     assert response.status_code == 405
     assert response.headers["allow"] == "POST"
     assert response.json()["error"]["code"] == "method_not_allowed"
+    assert response.json()["error"]["fix"] == "use POST"
 
 
 def test_all_that_needs_a_model_is_503_until_it_is_there() -> None:
