@@ -19,9 +19,10 @@ def load_resident(
     Raises what these raise; an unknown name at once.
     """
     wanted = resolve(model)
-    from flm.engine.residency import load
+    from flm.engine.residency import load, require_device
     from flm.hub.prepare import prepare_model
 
+    require_device(settings)  # before minutes of fetching
     bundle, card = prepare_model(wanted.text, settings)
     console.say(f"Loading model: {bundle.folder.parent}")
     return load(bundle, card, settings, say=say, warn=console.warn)

@@ -76,16 +76,17 @@ def only_writer(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def growth(path: Path, file: str, total: int, progress: Progress) -> Iterator[None]:
-    """Reports how much lies at `path` while somebody else's code fills it.
+    """Reports the most that lay at `path` while somebody else's code fills it.
 
     A total of 0 is unknown.
     """
     done = Event()
 
     def look() -> None:
+        most = 0
         while not done.wait(LOOK_INTERVAL_S):
-            held = bytes_under(path)
-            progress(file, min(held, total) if total else held, total)
+            most = max(most, bytes_under(path))  # less while a file is being moved
+            progress(file, min(most, total) if total else most, total)
 
     watcher = Thread(target=look, name="download-growth", daemon=True)
     watcher.start()

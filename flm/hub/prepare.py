@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from flm import console
+from flm.errors import BadModelFile
 from flm.hub.disk import only_writer
 from flm.hub.pull import pull
 from flm.hub.reference import resolve
@@ -22,9 +23,15 @@ def prepare_model(model: str, settings: Settings) -> "tuple[Bundle, Card]":
     from flm.models.compile import prepare
 
     wanted = resolve(model)
-    folder = Shelf(settings.model_path).folder(wanted)
+    shelf = Shelf(settings.model_path)
+    folder = shelf.folder(wanted)
     with console.downloads() as downloading:
         source = pull(model, settings, progress=downloading)
     with only_writer(folder), console.progress(f"Compiling {wanted.card.tag}") as compiling:
-        bundle = prepare(source, folder / "bundle", progress=compiling, say=console.say)
+        try:
+            bundle = prepare(source, folder / "bundle", progress=compiling, say=console.say)
+        except BadModelFile:
+            if wanted.path is not None:  # it was noted as a model, and is none
+                shelf.remove(wanted)
+            raise
     return bundle, wanted.card

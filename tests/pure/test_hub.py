@@ -1,11 +1,13 @@
 """A model is here whole or not at all, whatever it was called and whatever stopped the pull."""
 
 from pathlib import Path
+from threading import Event
 
 import pytest
 
-from flm.errors import BadRequest, BadSettings, ModelNotFound, NoRoom
+from flm.errors import BadModelFile, BadRequest, BadSettings, ModelNotFound, NoRoom
 from flm.hub import disk
+from flm.hub.prepare import prepare_model
 from flm.hub.pull import bad_files, pull
 from flm.hub.reference import parse_source, resolve
 from flm.hub.shelf import Shelf
@@ -127,6 +129,36 @@ def test_a_full_disk_says_how_much_is_needed(
         pull("smollm2:135m", settings, progress=silent)
     assert "FLM_MODEL_PATH" in error.value.fix
     assert not Shelf(settings.model_path).folder("smollm2:135m").exists()
+
+
+def test_a_file_that_is_no_model_does_not_stay_on_the_shelf(
+    settings: Settings, tmp_path: Path
+) -> None:
+    junk = tmp_path / "junk.gguf"
+    junk.write_text("junk")
+    with pytest.raises(BadModelFile, match="is not a GGUF file"):
+        prepare_model(str(junk), settings)
+    assert Shelf(settings.model_path).installed() == []
+    assert junk.exists()
+
+
+def test_progress_does_not_fall_while_a_file_is_moved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held, through = [30, 90, 40, 50], Event()
+
+    def look(path: Path) -> int:
+        if len(held) == 1:
+            through.set()
+        return held.pop(0) if len(held) > 1 else held[0]
+
+    told: list[int] = []
+    monkeypatch.setattr(disk, "LOOK_INTERVAL_S", 0.001)
+    monkeypatch.setattr(disk, "bytes_under", look)
+    with disk.growth(tmp_path, "a.whl", 100, lambda _, done, total: told.append(done)):
+        assert through.wait(5)
+    assert told[:3] == [30, 90, 90]
+    assert told == sorted(told)
 
 
 def test_one_process_pulls_at_a_time(tmp_path: Path) -> None:
