@@ -97,7 +97,8 @@ def find(tag: str) -> Card:
             fix="flm list shows the models that it can",
             param="model",
         )
-    near = difflib.get_close_matches(wanted, [card.tag for card in cards()], n=1)
+    known = [card.tag if size else card.tag.partition(":")[0] for card in cards()]
+    near = difflib.get_close_matches(wanted, known, n=1)
     raise ModelNotFound(
         f"Model not found: {tag}; Please check with `flm list` and try again.",
         fix=(f"did you mean {near[0]}? " if near else "")

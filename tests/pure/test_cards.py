@@ -41,6 +41,9 @@ def test_an_unknown_tag_gets_fastflowlms_words_and_the_nearest_tag() -> None:
         "Model not found: smolm2:135m; Please check with `flm list` and try again."
     )
     assert "did you mean smollm2:135m?" in error.value.fix
+    with pytest.raises(ModelNotFound) as error:
+        find("smolm2")
+    assert "did you mean smollm2?" in error.value.fix
 
 
 @pytest.mark.parametrize("tag", ["qwen3:4b", "gemma3", "whisper-v3:turbo"])
