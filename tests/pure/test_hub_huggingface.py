@@ -102,6 +102,7 @@ def hub() -> Iterator[Hub]:
 
 def start_pull(hub: Hub, home: Path, *words: str) -> "subprocess.Popen[str]":
     environ = os.environ | {"HF_ENDPOINT": hub.url, "FLM_MODEL_PATH": str(home)}
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a suite in the background ignores it
     return subprocess.Popen(
         [sys.executable, "-m", "flm", "pull", *words],
         env=environ | {"HF_HOME": str(home / "hf"), "NO_PROXY": "127.0.0.1"},
