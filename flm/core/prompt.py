@@ -1,4 +1,4 @@
-"""A prompt is token ids, the boundaries where another prompt may part from it, and its parts.
+"""A prompt is token ids, and the boundaries where another prompt may part from it.
 
 Offsets count the tokens that come before; ranges are half open, [start, end).
 """
@@ -25,15 +25,6 @@ class Boundary:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """Which message, tool or field the tokens [start, end) were rendered from."""
-
-    start: int
-    end: int
-    place: str  # "messages[2].content", "tools[0]", "template"
-
-
-@dataclass(frozen=True, slots=True)
 class Prompt:
     """Token ids with strictly rising boundaries in (0, len(tokens)].
 
@@ -43,7 +34,6 @@ class Prompt:
 
     tokens: tuple[int, ...]
     boundaries: tuple[Boundary, ...] = ()
-    parts: tuple[Part, ...] = ()
     packed: bytes = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

@@ -9,8 +9,6 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from flm.core.tensor import TensorSpec
 from flm.devices.device import LOGITS, OUT, Array, Buffer, zeros
 from flm.errors import BadModelFile, DeviceFailed, PassCancelled
@@ -171,6 +169,3 @@ def _specs(nodes: list[Any]) -> dict[str, TensorSpec]:
         )
         for node in nodes
     }
-
-
-assert np.little_endian, "weights are stored little-endian"

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from flm.core.event import Usage
 from flm.core.sequence import Phase, Sequence
 from flm.core.step import Step
-from flm.engine.reply import Reply
+from flm.engine.reply import ReplyText
 from flm.engine.sampler import Sample
 from flm.memory.lanes import Lane
 from flm.prefix.lease import Lease
@@ -19,7 +19,7 @@ class Active:
     lane: int
     lease: Lease
     sample: Sample
-    reply: Reply
+    reply: ReplyText
     restored: bool = False
 
     @property

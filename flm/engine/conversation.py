@@ -26,7 +26,7 @@ TOKEN_CHARS_USUAL = 4
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """How answers are chosen and ended. `max_tokens` None: as many as the window leaves."""
+    """How answers are chosen and ended. `max_tokens` None: as many as the context length leaves."""
 
     sampling: SamplingParams
     max_tokens: int | None = None
@@ -183,4 +183,4 @@ def _extended(prompt: Prompt, tokens: Sequence[int]) -> Prompt:
     whole = (*prompt.tokens, *tokens)
     inner = tuple(b for b in prompt.boundaries if b.kind is not BoundaryKind.END)
     end = Boundary(len(whole), BoundaryKind.END)
-    return Prompt(whole, (*inner, end), prompt.parts)
+    return Prompt(whole, (*inner, end))

@@ -18,7 +18,7 @@ from flm.core.step import Step
 from flm.devices.device import Array
 from flm.engine.active import Active, Flight, usage
 from flm.engine.logits import likeliest, report
-from flm.engine.reply import Reply
+from flm.engine.reply import ReplyText
 from flm.engine.sampler import Sample, Sampler
 from flm.engine.scheduler import Pace, schedule
 from flm.errors import (
@@ -173,7 +173,7 @@ class Engine:
         sequence = self._waiting[0]
         request = sequence.request
         self._at_work = (request.id,)
-        reply, sample = Reply(request, self._tokenizer), self._sampler_for(request)
+        reply, sample = ReplyText(request, self._tokenizer), self._sampler_for(request)
         lease = self._cache.lease(request.prompt)
         lane = self._lanes.acquire(request.prompt.tokens)
         assert lane is not None

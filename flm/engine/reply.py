@@ -6,7 +6,7 @@ from flm.text.stops import StopStrings
 from flm.text.tokenizer import Tokenizer
 
 
-class Reply:
+class ReplyText:
     def __init__(self, request: Request, tokenizer: Tokenizer) -> None:
         self._eos_ids = frozenset() if request.ignore_eos else tokenizer.eos_ids
         self._detokenizer = Detokenizer(tokenizer)

@@ -43,11 +43,6 @@ class Bundle:
     def graph(self, row_dtype: str) -> Path:
         return self.folder / f"graph.{row_dtype}.onnx"
 
-    @property
-    def bytes(self) -> int:
-        """Of everything in the folder."""
-        return sum(file.stat().st_size for file in self.folder.iterdir() if file.is_file())
-
     @classmethod
     def open(cls, folder: Path, *, key: str | None = None) -> "Bundle":
         """Raises StaleBundle when it is missing, torn, or not made from what `key` names."""

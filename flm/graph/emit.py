@@ -58,6 +58,7 @@ class WeightStore:
         self._progress = progress
         self._stored: dict[str, Stored] = {}
         self._end = 0
+        assert np.little_endian, "onnxruntime reads weights as little-endian"
         path.touch()
 
     def get(self, name: str) -> Stored | None:

@@ -28,26 +28,6 @@ class Snapshot:
         for name, array in self.rows.items():
             assert array.shape[1] == self.end - self.start, f"{name}: {array.shape[1]} rows"
 
-    @property
-    def bytes(self) -> int:
-        return sum(array.nbytes for array in [*self.rows.values(), *(self.state or {}).values()])
-
-    @property
-    def cuttable(self) -> bool:
-        """Whether a part of it can be restored to: there is no state to miss."""
-        return self.state is not None and not self.state
-
-    def cut(self, offset: int) -> tuple["Snapshot", "Snapshot"]:
-        assert self.start < offset < self.end, f"{offset} outside ({self.start}, {self.end})"
-        count = offset - self.start
-        # Copies: a view would hold the whole array in memory after its other half is evicted.
-        before = {name: array[:, :count].copy() for name, array in self.rows.items()}
-        after = {name: array[:, count:].copy() for name, array in self.rows.items()}
-        return (
-            Snapshot(self.start, offset, before, {} if self.cuttable else None),
-            Snapshot(offset, self.end, after, self.state),
-        )
-
 
 def empty_rows(layout: MemoryLayout, count: int) -> dict[str, Array]:
     """Arrays [heads, count, width] for `count` rows of each rows tensor.

@@ -1,4 +1,4 @@
-"""GET /v1/models: what is served, with its true window, which agents size their prompts by."""
+"""GET /v1/models: what is served, and the context length that agents size their prompts by."""
 
 from typing import Any
 

@@ -60,7 +60,8 @@ def test_a_snapshot_is_contiguous_and_its_own(tmp_path) -> None:
         assert rows.dtype == tensor.dtype
         expected = fingerprint(np.array(TOKENS[4:10]), 4, tensor=index, heads=2)
         np.testing.assert_array_equal(rows[:, :, 0], expected)
-    assert snapshot.bytes == 6 * STATEFUL.row_bytes + STATEFUL.state_bytes
+    held = sum(array.nbytes for array in [*snapshot.rows.values(), *snapshot.state.values()])
+    assert held == 6 * STATEFUL.row_bytes + STATEFUL.state_bytes
 
 
 def test_rows_that_a_lane_still_holds_are_not_copied_again(tmp_path) -> None:
