@@ -1,6 +1,7 @@
 """The rules of docs/design.md a machine can check. Each failure says what to do."""
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -136,3 +137,27 @@ def test_nothing_is_left_unfinished() -> None:
         if any(word in line for word in words)
     ]
     assert not wrong, "\n".join(wrong)
+
+
+def test_the_design_page_shows_every_file() -> None:
+    """In the tree of section 2, on the lines of its folder and not among what comes later."""
+    page = (ROOT / "docs" / "design.md").read_text()
+    words: dict[str, set[str]] = {}
+    (tree,) = re.findall(r"^```\nflm/\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    for line in tree.splitlines():
+        if entry := re.match(r" {0,4}([\w<>/.]+)", line):
+            folder = words.setdefault(entry[1].rstrip("/"), set())
+        folder |= set(re.findall(r"\w+", line.partition("later ")[0]))
+    missing = []
+    for path, _, _ in sources():
+        folder = path.parent.name if path.parent.name in words else "<family>"
+        place = path.name if path.parent.name == "flm" else folder
+        if path.stem not in {"__init__", "__main__"} and path.stem not in words.get(place, ()):
+            missing.append(f"{path}: show it in docs/design.md, section 2")
+    assert not missing, "\n".join(missing)
+
+
+def test_the_design_page_names_no_file_that_is_not_there() -> None:
+    here = {str(path.relative_to(ROOT)) for path in ROOT.glob("[!.]*/**/*.py")}
+    for name in re.findall(r"[\w/]+\.py\b", (ROOT / "docs" / "design.md").read_text()):
+        assert any(f"/{path}".endswith(f"/{name}") for path in here), name
