@@ -112,6 +112,9 @@ def test_things_fit_on_a_screen() -> None:
                 length = (node.end_lineno or node.lineno) - node.lineno + 1
                 if length > FUNCTION_LINES_MAX:
                     wrong.append(f"{path}:{node.lineno}: {node.name} is {length} lines")
+    for path in sorted([*ROOT.glob("tests/**/*.py"), *ROOT.glob("bench/*.py")]):
+        if (length := len(path.read_text().splitlines())) > FILE_LINES_MAX:
+            wrong.append(f"{path.relative_to(ROOT)}: {length} lines; split by idea")
     assert not wrong, "\n".join(wrong)
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from flm.core.event import Admitted, Event, Failed, Finished, Generated
 from flm.core.prompt import Boundary, BoundaryKind, Prompt
@@ -190,6 +191,11 @@ def prompt_of(*segments: Sequence[int], ends: bool = True) -> Prompt:
 def some_tokens(seed: int, count: int) -> tuple[int, ...]:
     """Ordinary tokens, none of them special."""
     return tuple(np.random.default_rng(seed).integers(17, VOCABULARY, count).tolist())
+
+
+HEAD, TURN, TAIL = some_tokens(1, 40), some_tokens(2, 30), some_tokens(3, 20)
+CONVERSATION = prompt_of(HEAD, TURN, TAIL)
+layouts = pytest.mark.parametrize("layout", [STATELESS, STATEFUL], ids=["rows", "state"])
 
 
 def request_of(

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import pytest
 
 from flm.core.prompt import Boundary, BoundaryKind, Prompt
 from flm.devices.device import Array
@@ -23,6 +24,8 @@ HEAD, TURN, OPENER, END = (
     BoundaryKind.END,
 )
 ROW_BYTES, STATE_BYTES, LOGITS_BYTES = 4 + 12, 20, 16
+
+both = pytest.mark.parametrize("hybrid", [True, False], ids=["hybrid", "stateless"])
 
 
 class Toy:
@@ -143,3 +146,21 @@ def serve(cache: PrefixCache, tokens: Sequence[int], **offsets: int) -> int:
     lease.close()
     cache.check()
     return lease.offset
+
+
+def text(seed: int, length: int) -> list[int]:
+    """Tokens that part from any other seed's at once, as far as tokens ever do."""
+    return [int(token) for token in np.random.default_rng(seed).integers(0, 50_000, length)]
+
+
+def snapshot_bytes(tokens: int, *, hybrid: bool = True) -> int:
+    return tokens * ROW_BYTES + (STATE_BYTES if hybrid else 0) + LOGITS_BYTES
+
+
+def keep_without_logits(cache: PrefixCache, tokens: Sequence[int]) -> None:
+    request = prompt(tokens, end=len(tokens))
+    lease, toy = begin(cache, request)
+    toy.read(tokens[toy.length :])
+    lease.keep(request.boundaries[0], toy.save)
+    lease.close()
+    cache.check()
