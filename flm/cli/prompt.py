@@ -1,6 +1,8 @@
 """Reading what a person types: history, several lines, and Ctrl-C that only clears the line."""
 
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,6 +33,25 @@ def line_reader(history: Path, commands: Sequence[str]) -> Callable[[], str]:
         prompt_continuation="... ",
     )
     return lambda: session.prompt(">>> ")
+
+
+@contextmanager
+def silent_keys() -> Iterator[None]:
+    """What is typed meanwhile does not show in the reply; the next prompt reads it."""
+    if not sys.stdin.isatty():
+        yield
+        return
+    import termios
+
+    terminal = sys.stdin.fileno()
+    before = termios.tcgetattr(terminal)
+    silent = before.copy()
+    silent[3] &= ~termios.ECHO  # 3: the local modes
+    termios.tcsetattr(terminal, termios.TCSADRAIN, silent)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(terminal, termios.TCSADRAIN, before)
 
 
 def _keys() -> "KeyBindings":

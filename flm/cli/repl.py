@@ -6,12 +6,14 @@ from contextlib import closing
 from flm import console
 from flm.cli import slash
 from flm.cli.chat import Chat
+from flm.cli.prompt import silent_keys
 from flm.cli.resident import load_resident
 from flm.core.chat import DeltaKind
 from flm.core.event import Usage
 from flm.engine.conversation import Conversations
 from flm.engine.residency import Resident
 from flm.errors import FlmError
+from flm.hub.reference import resolve
 from flm.settings import Settings
 
 GREY = "90"
@@ -52,7 +54,7 @@ class Repl:
     def answer(self, text: str) -> None:
         kind = DeltaKind.CONTENT
         try:
-            with closing(self.chat.ask(text)) as reply:
+            with silent_keys(), closing(self.chat.ask(text)) as reply:
                 for delta in reply:
                     if delta.kind is not kind:
                         console.write("\n")
@@ -70,6 +72,7 @@ class Repl:
 
         If it cannot be loaded, the old one is loaded again.
         """
+        resolve(model)  # a slip costs no second loading
         old = self.resident.card.tag
         self.resident.close()
         try:

@@ -72,10 +72,15 @@ def show(repl: "Repl", rest: str) -> None:
         f"  Context:    {repl.resident.context_length:,} tokens\n"
         f"  Device:     {repl.resident.device.name}\n"
         f"  System:     {chat.system or 'none'}\n"
-        f"  Reply:      at most {chat.max_tokens or 'what the context leaves'}\n"
+        f"  Reply:      {_reply_bound(chat.max_tokens)}\n"
     )
     for name, (attribute, *_) in SAMPLING.items():
-        console.write(f"  {name + ':':<11} {getattr(chat.sampling, attribute)}\n")
+        value = getattr(chat.sampling, attribute)
+        console.write(f"  {name + ':':<11} {'off' if value is None else value}\n")
+
+
+def _reply_bound(tokens: int | None) -> str:
+    return f"at most {tokens:,} tokens" if tokens else "as long as the context allows"
 
 
 def status(repl: "Repl", rest: str) -> None:
@@ -138,8 +143,10 @@ def pull(repl: "Repl", rest: str) -> None:
 
 
 def set_value(repl: "Repl", rest: str) -> None:
-    """NAME VALUE: change temp, topk, topp, minp, rep-pen, freq-pen, pres-pen, sys-msg,
-    ctx-len, gen-lim or r-eff"""
+    """NAME VALUE: change temp, sys-msg, ctx-len, gen-lim, r-eff and what /show shows"""
+    if not rest:
+        show(repl, rest)
+        return
     name, _, value = rest.partition(" ")
     chat, value = repl.chat, value.strip()
     if name in SAMPLING:

@@ -1,6 +1,10 @@
 """flm run: what was said is remembered, a stopped reply is kept, and no slip ends the chat."""
 
+import os
+import pty
+import termios
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,6 +13,7 @@ import pytest
 
 from flm import console
 from flm.cli.chat import Chat
+from flm.cli.prompt import silent_keys
 from flm.cli.repl import Repl
 from flm.cli.slash import COMMANDS
 from flm.core.chat import Conversation, DeltaKind
@@ -159,6 +164,36 @@ def test_a_slip_is_told_and_the_chat_goes_on(
     assert capsys.readouterr().out == "still here\n"
 
 
+def test_a_wrong_name_closes_no_model(repl: Repl, capsys: pytest.CaptureFixture[str]) -> None:
+    closed: list[bool] = []
+    repl.resident.close = lambda: closed.append(True)  # type: ignore[method-assign]
+    repl.take("/load nope")
+    assert "Model not found: nope" in capsys.readouterr().err
+    assert not closed
+
+
+def test_a_terminal_shows_no_keys_while_a_reply_is_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ours, theirs = pty.openpty()
+    with open(theirs, encoding="utf-8") as terminal:
+        monkeypatch.setattr("sys.stdin", terminal)
+        for after in ("", "stopped"):
+            with suppress(KeyboardInterrupt), silent_keys():
+                assert not termios.tcgetattr(theirs)[3] & termios.ECHO
+                if after:
+                    raise KeyboardInterrupt
+            assert termios.tcgetattr(theirs)[3] & termios.ECHO
+    os.close(ours)
+
+
+def test_set_alone_shows_what_there_is(repl: Repl, capsys: pytest.CaptureFixture[str]) -> None:
+    repl.take("/set")
+    out = capsys.readouterr().out
+    assert "temp: " in out
+    assert "topk:       off" in out
+
+
 def test_set_changes_how_the_next_reply_is_chosen(repl: Repl, echo: Echo) -> None:
     for line in ("/set temp 0.25", "/set topk 3", "/set gen-lim 7", "/set sys-msg Be kind.", "hi"):
         repl.take(line)
@@ -193,7 +228,7 @@ def test_verbose_shows_time_and_speeds(repl: Repl, capsys: pytest.CaptureFixture
     assert "Decoding speed:      20.0 tokens/s" in out
 
 
-@pytest.mark.parametrize("name", sorted(set(COMMANDS) - {"load", "pull", "input", "set"}))
+@pytest.mark.parametrize("name", sorted(set(COMMANDS) - {"load", "pull", "input"}))
 def test_every_command_without_a_word_after_it_works(
     repl: Repl, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
