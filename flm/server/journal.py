@@ -1,5 +1,6 @@
 """One line in the log for each request that asks for work. Never a word of a prompt."""
 
+import re
 import traceback
 
 from fastapi import Request
@@ -33,11 +34,13 @@ def note(request: Request, status: int, ending: str, generation: Generation, *, 
 
 
 def note_refusal(request: Request, error: FlmError) -> None:
+    """Its code and the field at fault: below that, names are the client's own words."""
+    field = re.match(r"\w*", error.param or "")
     console.request(
         method=request.method,
         path=request.scope["path"],
         status=error.status,
-        ending=error.code or error.type,
+        ending=f"{error.code or error.type} {field[0] if field else ''}".rstrip(),
     )
 
 

@@ -34,14 +34,14 @@ def test_a_request_is_one_line_without_its_words(
     assert line.rpartition("  ")[2] in response.text
 
 
-def test_a_refusal_is_a_line_with_its_code(
+def test_a_refusal_is_a_line_with_its_code_and_field(
     house: House, capsys: pytest.CaptureFixture[str]
 ) -> None:
     send(house, "POST", "/v1/completions", prompt="secret", temperature=9)
     send(house, "POST", "/v1/completions", prompt="secret " * 600)
     first, second = capsys.readouterr().out.splitlines()
     assert "  400  " in first
-    assert "invalid_request_error" in first
+    assert "invalid_request_error temperature" in first
     assert "context_length_exceeded" in second
     assert "secret" not in first + second
 
