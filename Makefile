@@ -46,7 +46,8 @@ lint: $(VENV)/installed-test  ## ruff and mypy --strict
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 
-fixtures: $(VENV)/installed-all  ## rebuild tests/fixtures from their sources (needs torch and transformers)
+fixtures: $(VENV)/installed-test  ## compute the expected logits again (installs torch: several GB)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[fixtures]'
 	@$(BIN)/python -m tests.fixtures.make
 
 clean:
