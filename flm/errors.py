@@ -10,6 +10,7 @@
   - ModelNotFound             404
   - NoSuchPath                404
   - NoSuchMethod              405
+  - RequestTimeout            408  a head or a body that does not arrive in time
   - BodyTooLarge              413
   - QueueFull                 429  with Retry-After
   - ModelLoading              503  with Retry-After
@@ -97,6 +98,12 @@ class NoSuchMethod(FlmError):
     status = 405
     type = "invalid_request_error"
     code = "method_not_allowed"
+
+
+class RequestTimeout(FlmError):
+    status = 408
+    type = "invalid_request_error"
+    code = "request_timeout"
 
 
 class BodyTooLarge(FlmError):

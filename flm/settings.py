@@ -44,6 +44,9 @@ class Settings:
     )
     queue_max: int = _setting(64, "most requests that wait", key="q-len", low=0, high=65536)
     body_bytes_max: int = _setting(64 * 2**20, "largest request body", low=1024, high=2**31)
+    upload_s_max: float = _setting(
+        120.0, "longest a request's head or body may take to arrive", low=0.1, high=86_400
+    )
     messages_max: int = _setting(65_536, "most messages in a request", low=1, high=2**24)
     ping_interval_s: float = _setting(5.0, "pause between pings while waiting", low=0.1, high=60)
     log_level: str = _setting(

@@ -59,7 +59,7 @@ def routes(settings: Settings, residence: Residence) -> APIRouter:
 
     async def answer(request: Request, prepare: Callable[[bytes], Prepared]) -> Response:
         _ = residence.resident  # while it loads, no body is worth reading
-        raw = await read_body(request, bytes_max=settings.body_bytes_max)
+        raw = await read_body(request, settings)
         # Parsing, rendering and encoding grow with the prompt: not on the loop that streams.
         prepared = await asyncio.to_thread(prepare, raw)
         return await _run(request, prepared, settings)

@@ -5,7 +5,14 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from flm.errors import BadRequest, FlmError, ModelLoading, PromptTooLong, QueueFull
+from flm.errors import (
+    BadRequest,
+    FlmError,
+    ModelLoading,
+    PromptTooLong,
+    QueueFull,
+    RequestTimeout,
+)
 from flm.server.wire import Json
 
 SHOWN_CHARS_MAX = 80  # of a refused value
@@ -31,6 +38,8 @@ def fault_response(error: FlmError, headers: Mapping[str, str] | None = None) ->
     headers = dict(headers or {})
     if isinstance(error, QueueFull | ModelLoading):
         headers["Retry-After"] = str(error.retry_after_s)
+    if isinstance(error, RequestTimeout):  # its end may still come, and would be read as a head
+        headers["Connection"] = "close"
     if error.status == 401:
         headers["WWW-Authenticate"] = "Bearer"
     return Json(fault(error), status_code=error.status, headers=headers)

@@ -67,9 +67,11 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def create_server(app: ASGIApp) -> "uvicorn.Server":
+def create_server(app: ASGIApp, settings: Settings) -> "uvicorn.Server":
     """uvicorn around the app, silent, and without its signal sent on to us afterwards."""
     import uvicorn
+
+    from flm.server.patience import patient_protocol
 
     class Server(uvicorn.Server):
         def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -78,6 +80,7 @@ def create_server(app: ASGIApp) -> "uvicorn.Server":
 
     config = uvicorn.Config(
         app,
+        http=patient_protocol(settings.upload_s_max),
         lifespan="off",
         ws="none",
         log_config=None,
@@ -98,7 +101,7 @@ async def _serve(
     ready: Callable[[Resident], None],
 ) -> None:
     residence = Residence()
-    server = create_server(create_app(settings, residence))
+    server = create_server(create_app(settings, residence), settings)
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     loading = _in_thread(load)
     first: tuple[asyncio.Future[Any], ...] = (serving, loading)

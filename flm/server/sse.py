@@ -14,10 +14,10 @@ from starlette.types import Receive, Scope, Send
 from flm.server import journal
 from flm.server.faults import fault, fault_response, internal
 from flm.server.generate import ClientLeft, ClientStalled, Generation
+from flm.server.patience import STALL_S_MAX
 from flm.server.replies import Replies
 from flm.server.wire import encode
 
-STALL_S_MAX = 60.0  # a client that takes nothing for so long has left
 PING, DONE = b": ping\n\n", b"data: [DONE]\n\n"
 
 

@@ -1,5 +1,6 @@
 """JSON in and out: bodies are read within bounds and strictly, replies are plain ASCII."""
 
+import asyncio
 import json
 import re
 from collections.abc import Mapping
@@ -7,7 +8,8 @@ from typing import Any, NoReturn
 
 from fastapi import Request, Response
 
-from flm.errors import BadRequest, BodyTooLarge
+from flm.errors import BadRequest, BodyTooLarge, RequestTimeout
+from flm.settings import Settings
 
 DEPTH_MAX = 128  # lists and objects inside each other; tool schemas in the wild stay below 30
 
@@ -28,16 +30,37 @@ def encode(content: Any) -> bytes:
     return json.dumps(content, separators=(",", ":")).encode("ascii")
 
 
-async def read_body(request: Request, *, bytes_max: int) -> bytes:
-    """The body as it streams in. Raises BodyTooLarge as soon as it is known to be."""
+def too_slow(upload_s_max: float, what: str) -> RequestTimeout:
+    return RequestTimeout(
+        f"The request's {what} took more than {upload_s_max:g} s to arrive",
+        fix="send it faster, or raise upload-s-max in flm.toml",
+    )
+
+
+async def read_body(request: Request, settings: Settings) -> bytes:
+    """The body as it streams in.
+
+    Raises BodyTooLarge as soon as it is known to be, RequestTimeout, BadRequest when it is packed.
+    """
+    bytes_max = settings.body_bytes_max
+    coding = request.headers.get("content-encoding", "identity")
+    if coding.strip().lower() not in ("", "identity"):
+        raise BadRequest(
+            f"The body's Content-Encoding is {coding!r:.40}, which is not read here",
+            fix="send the body as it is, without Content-Encoding",
+        )
     declared = request.headers.get("content-length", "")
     if declared.isdecimal() and int(declared) > bytes_max:
         raise _too_large(bytes_max)
     body = bytearray()
-    async for piece in request.stream():
-        body += piece
-        if len(body) > bytes_max:
-            raise _too_large(bytes_max)
+    try:
+        async with asyncio.timeout(settings.upload_s_max):
+            async for piece in request.stream():
+                body += piece
+                if len(body) > bytes_max:
+                    raise _too_large(bytes_max)
+    except TimeoutError as error:
+        raise too_slow(settings.upload_s_max, "body") from error
     return bytes(body)
 
 

@@ -190,7 +190,7 @@ def serving(
 
     `buffer_bytes`: how much the system takes for a client that does not read.
     """
-    server = create_server(create_app(settings, residence))
+    server = create_server(create_app(settings, residence), settings)
     with listen("127.0.0.1", 0) as listener:
         if buffer_bytes:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, buffer_bytes)
