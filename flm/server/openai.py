@@ -7,7 +7,7 @@ by name, never dropped in silence.
 import dataclasses
 import json
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -21,6 +21,7 @@ from flm.server.content import flat_text
 CHOICES_MAX = 16  # replies asked for in one request: n times the prompts
 STOPS_MAX, STOP_CHARS_MAX = 16, 256
 LOGPROBS_MAX = 20
+BIASES_MAX = 2**18  # no vocabulary has more tokens
 TEMPERATURE_MIN = 1e-3  # below, the likeliest token is as good as certain: greedy
 SAMPLING = (  # fields that mean the same in SamplingParams
     "temperature",
@@ -61,6 +62,15 @@ def _unlimited(value: object) -> object:
     return None if _whole(value) == -1 else _whole(value)
 
 
+def _countable(value: object) -> object:
+    if isinstance(value, dict) and len(value) > BIASES_MAX:
+        raise ValueError(f"it has more than {BIASES_MAX:,} entries")
+    return value
+
+
+ItemT = TypeVar("ItemT")
+# The first wrong item is told, and a million others are not looked at.
+Many = Annotated[list[ItemT], Field(fail_fast=True)]
 Whole = Annotated[int | None, BeforeValidator(_whole)]
 Limit = Annotated[int | None, BeforeValidator(_unlimited)]
 
@@ -85,7 +95,7 @@ class ReplyBody(Body):
     stream_options: StreamOptions | None = None
     max_tokens: Limit = Field(None, ge=1)
     n: Whole = Field(None, ge=1, le=CHOICES_MAX)
-    stop: str | list[str] | None = None
+    stop: str | Many[str] | None = None
     ignore_eos: bool | None = None
     seed: Whole = Field(None, ge=-(2**63), lt=2**64)
     temperature: float | None = Field(None, ge=0, le=2)
@@ -95,7 +105,9 @@ class ReplyBody(Body):
     presence_penalty: float | None = Field(None, ge=-2, le=2)
     frequency_penalty: float | None = Field(None, ge=-2, le=2)
     repetition_penalty: float | None = Field(None, ge=0.01, le=10)
-    logit_bias: dict[str, Annotated[float, Field(ge=-100, le=100)]] | None = None
+    logit_bias: Annotated[
+        dict[str, Annotated[float, Field(ge=-100, le=100)]] | None, BeforeValidator(_countable)
+    ] = None
 
     @property
     def wants_usage(self) -> bool:
@@ -114,9 +126,9 @@ class ToolCallBody(Body):
 
 class MessageBody(Body):
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
-    content: str | list[str | dict[str, Any]] | None = None
+    content: str | Many[str | dict[str, Any]] | None = None
     name: str | None = None
-    tool_calls: list[ToolCallBody] | None = None
+    tool_calls: Many[ToolCallBody] | None = None
     tool_call_id: str | None = None
     reasoning_content: Any = None
     reasoning: Any = None
@@ -128,9 +140,9 @@ class Reasoning(Body):
 
 
 class ChatBody(ReplyBody):
-    messages: list[MessageBody] = Field(min_length=1)
+    messages: Many[MessageBody] = Field(min_length=1)
     max_completion_tokens: Limit = Field(None, ge=1)
-    tools: list[dict[str, Any]] | None = None
+    tools: Many[dict[str, Any]] | None = None
     tool_choice: str | dict[str, Any] | None = None
     response_format: dict[str, Any] | None = None
     logprobs: bool | None = None
@@ -143,7 +155,7 @@ class ChatBody(ReplyBody):
 
 
 class CompletionBody(ReplyBody):
-    prompt: str | list[str] | list[int] | list[list[int]]
+    prompt: str | Many[str] | Many[int] | Many[Many[int]]
     logprobs: Whole = Field(None, ge=0, le=LOGPROBS_MAX)
 
 
@@ -265,16 +277,19 @@ def _thinking(body: ChatBody) -> tuple[str | None, bool | None, dict[str, Any]]:
 
 def _tools(given: list[dict[str, Any]]) -> tuple[Mapping[str, Any], ...]:
     """Function tools as they came, key by key: their text opens the prompt, and must not vary."""
-    tools = []
+    tools, skipped = [], []
     for index, tool in enumerate(given):
         function = tool.get("function")
         if tool.get("type", "function") != "function":
-            console.warn(f"tools[{index}] of type {tool['type']!r:.40} is skipped: not a function")
+            skipped.append(index)
         elif not isinstance(function, dict) or not isinstance(function.get("name"), str):
             place = f"tools[{index}].function"
             raise BadRequest(f"{place}.name is missing", fix="name every function", param=place)
         else:
             tools.append(tool)
+    if skipped:
+        kind = f"{given[skipped[0]]['type']!r:.40}"
+        console.warn(f"{len(skipped)} of {len(given)} tools skipped, not functions but {kind}")
     return tuple(tools)
 
 

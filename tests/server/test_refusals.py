@@ -1,14 +1,17 @@
 """What cannot be answered is refused: the right status, the field by name, and what to do."""
 
 import asyncio
+import gzip
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from pydantic import ValidationError
 
-from tests.server.asking import HELLO, post, refused
+from flm.server.openai import ChatBody
+from tests.server.asking import HELLO, chat, post, refused
 from tests.server.house import CONTEXT_LENGTH, SETTINGS, House, in_process, open_house
 
 
@@ -155,3 +158,37 @@ def test_a_mistake_of_ours_is_told_without_its_secrets_and_logged_with_them(
     house.during_passes(lambda: None)
     house.say("still here")
     assert post(house).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"messages": [1] * 50_000},
+        {"messages": [{"role": "user", "content": [1] * 50_000}]},
+        {"messages": HELLO, "stop": [1] * 50_000},
+        {"messages": HELLO, "tools": [1] * 50_000},
+        {"messages": HELLO, "logit_bias": {str(token): 101 for token in range(300_000)}},
+    ],
+)
+def test_of_many_wrong_items_only_the_first_is_looked_at(fields: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError) as wrong:
+        ChatBody.model_validate({"model": "tiny:1m", **fields})
+    assert wrong.value.error_count() < 10
+
+
+def test_a_packed_body_is_refused_with_the_word_for_it(house: House) -> None:
+    packed = gzip.compress(b'{"model": "tiny:1m"}')
+    response = httpx.post(
+        house.url + "/v1/chat/completions", content=packed, headers={"Content-Encoding": "gzip"}
+    )
+    assert response.status_code == 400
+    assert "Content-Encoding" in response.json()["error"]["fix"]
+
+
+def test_a_hundred_thousand_unknown_tools_are_one_line_in_the_log(
+    house: House, capsys: pytest.CaptureFixture[str]
+) -> None:
+    house.say("fine")
+    chat(house, tools=[{"type": "web_search"}] * 1000)
+    said = capsys.readouterr()
+    assert (said.out + said.err).count("skipped") == 1
