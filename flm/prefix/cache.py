@@ -221,11 +221,10 @@ class PrefixCache:
 
     def _give_up(self, going: Candidate) -> None:
         node = self._slots.pop(going.number)
-        if going.outgrown:
-            why = f"an outgrown {going.kind.value} snapshot"
-        else:
-            why = f"the least recently used {going.kind.value} snapshot"
-        self.log(f"Prefix cache: dropping {why} ({node.end} tokens)")
+        # FastFlowLM's word for all that is not shared: it ends what was a whole prompt, or nearly.
+        kind = going.kind.value if going.kind in SHARED else "end"
+        which = "an outgrown" if going.outgrown else "the least recently used"
+        self.log(f"Prefix cache: dropping {which} {kind} snapshot ({node.end} tokens)")
         self.trie.take(node)
         self.prune(node)
 

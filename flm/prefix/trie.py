@@ -8,6 +8,7 @@ Invariants, which `check` asserts:
 A node with a slot is a kept snapshot; one without is where the ways to others part.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -55,8 +56,11 @@ class Node:
 
     @property
     def split_bytes(self) -> int:
-        """What cutting the edge holds twice, for a moment: its largest tensor."""
-        return max((array.nbytes for array in self.rows.values()), default=0)
+        """What cutting the edge holds twice, for a moment: its largest block of memory."""
+        blocks: Counter[int] = Counter()
+        for array in self.rows.values():
+            blocks[id(array if array.base is None else array.base)] += array.nbytes
+        return max(blocks.values(), default=0)
 
     def path(self) -> Iterator["Node"]:
         """This node and those above it, without the root."""
@@ -97,7 +101,7 @@ class Trie:
             if not tokens.startswith(child.tokens, at):
                 shared = common_length(child.tokens, tokens[at:]) // TOKEN_BYTES
                 return Match(node, child, node.end + shared)
-            node, at = child, child.end * TOKEN_BYTES
+            node, at = child, at + len(child.tokens)
         return Match(node, None, node.end)
 
     def grow(self, parent: Node, tokens: bytes, rows: Mapping[str, Array]) -> Node:
@@ -112,7 +116,7 @@ class Trie:
         """Cut the edge of `node` in two; the new node, which ends at `offset`.
 
         Rows are copied, for a view would keep the whole edge alive after its other half is gone;
-        and one tensor at a time, so that no more than `split_bytes` is ever held twice.
+        and tensor by tensor, so that no more than `split_bytes` is ever held twice.
         """
         assert node.parent
         assert node.start < offset < node.end, f"no edge over {offset}"
@@ -147,6 +151,7 @@ class Trie:
         assert not leaf.slot, f"kept at {leaf.end}"
         del leaf.parent.children[leaf.tokens[:TOKEN_BYTES]]
         self.bytes -= leaf.rows_bytes
+        leaf.rows.clear()  # nor does who still looks at the node keep them alive
 
     def check(self) -> None:
         total = 0
