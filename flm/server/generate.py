@@ -4,6 +4,7 @@ Invariants:
   * What was submitted has ended or is cancelled once `running` is left, whichever way.
   * At most EVENTS_BEHIND_MAX events wait for a client that does not read; past it, all is
     cancelled and `read` raises ClientStalled.
+  * Choices that find the queue full wait here while another of ours runs.
   * The engine's thread wakes the loop at most once for all that the loop has not seen.
 """
 
@@ -18,6 +19,7 @@ from starlette.types import Receive
 from flm.core.chat import DeltaKind
 from flm.core.event import Event, Finished, Generated
 from flm.engine.conversation import Answer, Conversations
+from flm.errors import QueueFull
 
 EVENTS_BEHIND_MAX = 16_384
 
@@ -77,6 +79,7 @@ class Generation:
         self._conversations = conversations
         self._by_id = {choice.answer.request.id: choice for choice in self.choices}
         self._running: set[Choice] = set()
+        self._patient: deque[Choice] = deque()  # may start as soon as there is room
         self._waiting: deque[Event] = deque()
         self._signalled = False
         self._left = False
@@ -92,8 +95,10 @@ class Generation:
         """Submits, and watches for the client to leave. Raises QueueFull."""
         watch = self._loop.create_task(self._watch(receive))
         try:
-            for answers in self.prompts:
-                self._submit(self._by_id[answers[0].request.id])
+            first, *others = (self._by_id[answers[0].request.id] for answers in self.prompts)
+            self._submit(first)
+            self._patient += others
+            self._submit_patient()
             yield
         finally:
             watch.cancel()
@@ -119,10 +124,26 @@ class Generation:
             choice = self._by_id[event.request_id]
             touched[choice.index] = choice
             choice.hear(event)
-            if isinstance(event, Generated | Finished):
-                while choice.followers:
-                    self._submit(choice.followers.pop(0))
+            if isinstance(event, Generated | Finished) and choice.followers:
+                self._patient += choice.followers
+                choice.followers = []
+                self._submit_patient()
+            elif isinstance(event, Finished):
+                self._submit_patient()
         return list(touched.values())
+
+    def _submit_patient(self) -> None:
+        """As many as the queue takes. More have room when one of us ends, so n is never refused
+        for being larger than the queue; raises QueueFull when others have taken it all.
+        """
+        while self._patient:
+            try:
+                self._submit(self._patient[0])
+            except QueueFull:
+                if any(not choice.answer.finished for choice in self._running):
+                    return
+                raise
+            self._patient.popleft()
 
     def _submit(self, choice: Choice) -> None:
         self._conversations.submit(choice.answer, self._listen)

@@ -1,6 +1,8 @@
 """/v1/completions: text or token ids in, one or several; the small routes around it."""
 
 import asyncio
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -9,7 +11,7 @@ import pytest
 from flm import __version__
 from flm.server.app import create_app
 from flm.server.residence import Residence
-from tests.server.house import CONTEXT_LENGTH, SETTINGS, House, in_process
+from tests.server.house import CONTEXT_LENGTH, SETTINGS, House, in_process, open_house
 
 
 def ask(house: House, method: str, path: str, **options: Any) -> httpx.Response:
@@ -157,3 +159,10 @@ def test_the_bodies_are_documented(house: House) -> None:
     assert {"ChatBody", "CompletionBody", "MessageBody"} <= schemas.keys()
     body = document["paths"]["/v1/chat/completions"]["post"]["requestBody"]
     assert body["content"]["application/json"]["schema"]["$ref"].endswith("/ChatBody")
+
+
+def test_more_replies_than_the_queue_holds_take_turns(tmp_path: Path) -> None:
+    with open_house(tmp_path, replace(SETTINGS, lanes=1, queue_max=0)) as house:
+        house.say(*map(str, range(6)))
+        reply = complete(house, prompt=["one", "two"], n=3)
+    assert sorted(choice["text"] for choice in reply["choices"]) == list("012345")
