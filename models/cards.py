@@ -34,7 +34,6 @@ NOT_YET: Mapping[str, str] = {
     "qwen3": "0.6b 1.7b 4b 8b",
     "qwen3-it": "4b",
     "qwen3-tk": "4b",
-    "qwen3.5": "0.8b 2b 4b 9b",
     "qwen3.6-moe": "35b-a3b",
     "qwen3vl-it": "4b",
     "translategemma": "4b",

@@ -16,7 +16,12 @@ from flm.memory.layout import MemoryLayout
 Source = GgufFile | SafetensorsFolder
 
 # GGUF's general.architecture, or config.json's model_type -> the folder beside this file.
-FAMILIES: Mapping[str, str] = {"llama": "llama"}
+FAMILIES: Mapping[str, str] = {
+    "llama": "llama",
+    "qwen35": "qwen35",
+    "qwen3_5": "qwen35",
+    "qwen3_5_text": "qwen35",
+}
 
 
 @dataclass(frozen=True, slots=True)

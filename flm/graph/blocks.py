@@ -4,7 +4,7 @@ A block stores its weights once and emits calls of the functions in domain `flm`
 T tokens of this pass, C rows of capacity.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from flm.core.tensor import MemoryKind
-from flm.devices.device import IDS, LAST, LOGITS, OFFSETS, OUT, Array
+from flm.devices.device import IDS, LAST, LOGITS, OFFSETS, OUT, PAD, Array
 from flm.graph import functions
 from flm.graph.emit import Emitter
 from flm.graph.matrices import store_matrices, store_rows
@@ -51,7 +51,10 @@ class Heads:
 class Blocks:
     """Emits into one graph; `memory` lists what the model carries from token to token."""
 
-    def __init__(self, emitter: Emitter, numerics: Numerics, *, epsilon: float) -> None:
+    def __init__(
+        self, emitter: Emitter, numerics: Numerics, *, epsilon: float, padded: bool = False
+    ) -> None:
+        """`padded`: attention takes extra rows that state must not see."""
         self.e = emitter
         self.memory: list[MemoryTensor] = []
         self._numerics = numerics
@@ -62,6 +65,14 @@ class Blocks:
         with emitter.scope("frame"):
             (tokens,) = emitter.op("Shape", [self.ids], start=1, end=2)
             (count,) = emitter.op("Cast", [tokens], to=6)
+            self._padding: list[str] = []
+            if padded:
+                pad = emitter.input(PAD, "int64", [1])
+                before, after = emitter.constant([0, 0, 0, 0]), emitter.constant([0])
+                (pads,) = emitter.op("Concat", [before, pad, after], axis=0)
+                self._padding = [pads, tokens]
+                (extra,) = emitter.op("Cast", [pad], to=6)
+                (count,) = emitter.op("Add", [count, extra])
             (totals,) = emitter.op("Add", [offsets, count])
             # What GroupQueryAttention asks for: each lane's rows less one, and the longest.
             (self._lengths,) = emitter.op("Sub", [totals, emitter.constant([1], "int32")])
@@ -163,10 +174,14 @@ class Blocks:
         """Query, key and value of x [B,T,K], attended over all rows: [B,T,heads*width]."""
         packed = len({matrix.format for matrix in parts}) == 1
         qkv = [self.linear(x, *parts)] if packed else [self.linear(x, part) for part in parts]
+        return self.attend(qkv, index, h, r)
+
+    def attend(self, qkv: Sequence[str], index: int, h: Heads, r: Rotary) -> str:
+        """Query, key and value (or all in one), [B,T,...] each: [B,T,heads*width]."""
         key, value = (self.rows(f"layers.{index}.{name}", h) for name in ("key", "value"))
         y, *_ = self.e.call(
-            functions.attention(packed=packed),
-            [*qkv, key, value, self._lengths, self._total, r.cos, r.sin],
+            functions.attention(packed=len(qkv) == 1, padded=bool(self._padding)),
+            [*qkv, key, value, self._lengths, self._total, r.cos, r.sin, *self._padding],
             [self.e.path("attended"), key + OUT, value + OUT],
             num_heads=h.count,
             kv_num_heads=h.kv_count,
@@ -174,6 +189,55 @@ class Blocks:
             row_type={"float32": 1, "float16": 10}[self._numerics.row_dtype],
         )
         return y
+
+    def state(self, name: str, shape: tuple[int, ...]) -> str:
+        """A state tensor of memory, written over itself by whoever reads it here."""
+        self.memory.append(MemoryTensor(name, MemoryKind.STATE, shape))
+        self.e.output(name + OUT, "float32", ["B", *shape])
+        return self.e.input(name, "float32", ["B", *shape])
+
+    def causal_conv(self, x: str, tail: str, name: str, weight: Array) -> str:
+        """x [B,T,C] over time with weight [C,k], silu; `tail` is the k-1 inputs before."""
+        stored = self.e.weight(self.e.store.put(name, weight[:, None]))
+        outputs = [self.e.path("convolved"), tail + OUT]
+        return self.e.call(functions.causal_conv(), [x, stored, tail], outputs)[0]
+
+    def head_norm(
+        self, x: str, heads: int, name: str, weight: Array, *, epsilon: float | None = None
+    ) -> str:
+        """Each head of x [B,T,heads*width] by its own rms, times weight [width]."""
+        stored = self.e.weight(self.e.store.put(name, weight))
+        return self.e.call(
+            functions.head_norm(),
+            [x, stored],
+            epsilon=self._epsilon if epsilon is None else epsilon,
+            by_head=[0, 0, heads, len(weight)],
+            flat=[0, 0, heads * len(weight)],
+        )[0]
+
+    def gated_delta(
+        self, inputs: Sequence[str], state: str, key_heads: int, value_heads: int, width: int
+    ) -> str:
+        """`inputs`: query, key, value, a, b, decay bias, decay rate (functions.gated_delta)."""
+        return self.e.call(
+            functions.gated_delta(),
+            [*inputs, state],
+            [self.e.path("recalled"), state + OUT],
+            key_heads=key_heads,
+            value_heads=value_heads,
+            scale=width**-0.5,
+        )[0]
+
+    def gated_rms_norm(self, x: str, gate: str, name: str, weight: Array) -> str:
+        stored = self.e.weight(self.e.store.put(name, weight))
+        inputs = [x, stored, gate]
+        return self.e.call(functions.gated_rms_norm(), inputs, epsilon=self._epsilon)[0]
+
+    def gate(self, x: str, gate: str) -> str:
+        return self.e.call(functions.gate(), [x, gate])[0]
+
+    def vector(self, name: str, weight: Array) -> str:
+        return self.e.weight(self.e.store.put(name, weight))
 
     def swiglu(self, gate: str, up: str) -> str:
         return self.e.call(functions.swiglu(), [gate, up])[0]

@@ -184,16 +184,18 @@ def add_rms_norm() -> "onnx.FunctionProto":
 
 
 @cache
-def attention(*, packed: bool) -> "onnx.FunctionProto":
+def attention(*, packed: bool, padded: bool) -> "onnx.FunctionProto":
     """Rotary positions, rows appended in place, grouped-query attention over all rows so far.
 
     query [B,T,heads*width] (packed: query, key and value in one), key and value
     [B,T,kv_heads*width], rows [B,kv_heads,capacity,width] of type `row_type`, lengths [B] int32
     (rows with this pass, less one), total int32 (the longest), cos and sin [positions, width/2].
+    Padded: `pads` (ONNX Pad's) adds rows behind the T, of which only `tokens` [1] are given back.
     """
     parts = ["query"] if packed else ["query", "key", "value"]
     cast, missing = [f"{part}_cast" for part in parts], [""] * (3 - len(parts))
     rest = ["past_key", "past_value", "lengths", "total", "cos", "sin"]
+    wide = [f"{part}_wide" for part in parts] if padded else parts
     node = _node(
         "GroupQueryAttention",
         [*cast, *missing, *rest],
@@ -204,18 +206,125 @@ def attention(*, packed: bool) -> "onnx.FunctionProto":
         scale=_ref("float", "scale"),
         do_rotary=1,
     )
+    pad = [_node("Pad", [part, "pads"], [name]) for part, name in zip(parts, wide, strict=True)]
+    cut = [
+        _node("Constant", [], ["zero"], value_ints=[0]),
+        _node("Constant", [], ["one"], value_ints=[1]),
+        _node("Slice", ["uncast", "zero", "tokens", "one"], ["y"]),
+    ]
     return _function(
-        "PackedAttention" if packed else "Attention",
-        [*parts, *rest],
+        ("Packed" if packed else "") + ("Padded" if padded else "") + "Attention",
+        [*parts, *rest, *(["pads", "tokens"] if padded else [])],
         ["y", "key_rows", "value_rows"],
         ["num_heads", "kv_num_heads", "scale", "row_type"],
         [
+            *(pad if padded else []),
             *[
                 _node("Cast", [part], [name], to=_ref("int", "row_type"))
-                for part, name in zip(parts, cast, strict=True)
+                for part, name in zip(wide, cast, strict=True)
             ],
             node,
-            _node("Cast", ["attended"], ["y"], to=1),
+            _node("Cast", ["attended"], ["uncast" if padded else "y"], to=1),
+            *(cut if padded else []),
+        ],
+    )
+
+
+@cache
+def causal_conv() -> "onnx.FunctionProto":
+    """Depthwise convolution over time, then silu: x [B,T,C], weight [C,1,k], tail [B,k-1,C]."""
+    node = _node(
+        "CausalConvWithState",
+        ["x", "weight", "", "tail"],
+        ["y", "next_tail"],
+        MICROSOFT,
+        activation="silu",
+        ndim=1,
+        channels_last=1,
+    )
+    inputs = ["x", "weight", "tail"]
+    return _function("CausalConv", inputs, ["y", "next_tail"], [], [node])
+
+
+@cache
+def head_norm() -> "onnx.FunctionProto":
+    """x [B,T,heads*width] / rms of each head * weight [width]."""
+    return _function(
+        "HeadNorm",
+        ["x", "weight"],
+        ["y"],
+        ["epsilon", "by_head", "flat"],
+        [
+            _node("Constant", [], ["by_head"], value_ints=_ref("ints", "by_head")),
+            _node("Reshape", ["x", "by_head"], ["heads"]),
+            _node(
+                "SimplifiedLayerNormalization",
+                ["heads", "weight"],
+                ["normed"],
+                axis=-1,
+                stash_type=1,
+                epsilon=_ref("float", "epsilon"),
+            ),
+            _node("Constant", [], ["flat"], value_ints=_ref("ints", "flat")),
+            _node("Reshape", ["normed", "flat"], ["y"]),
+        ],
+    )
+
+
+@cache
+def gated_delta() -> "onnx.FunctionProto":
+    """The gated delta rule: query and key [B,T,key_heads*width], both of length 1 a head, value
+    [B,T,value_heads*width], a and b [B,T,value_heads], decay_bias and decay_rate [value_heads],
+    state [B,value_heads,width,width]. Value head v reads key head v // (value_heads/key_heads).
+    """
+    inputs = ["query", "key", "value", "a", "b", "decay_bias", "decay_rate", "state"]
+    gate = ["a", "decay_bias", "decay_rate", "b"]
+    return _function(
+        "GatedDelta",
+        inputs,
+        ["y", "next_state"],
+        ["key_heads", "value_heads", "scale"],
+        [
+            _node("LinearAttentionGate", gate, ["decay", "beta"], MICROSOFT),
+            _node(
+                "LinearAttention",
+                ["query", "key", "value", "state", "decay", "beta"],
+                ["y", "next_state"],
+                MICROSOFT,
+                q_num_heads=_ref("int", "key_heads"),
+                kv_num_heads=_ref("int", "value_heads"),
+                scale=_ref("float", "scale"),
+                update_rule="gated_delta",
+            ),
+        ],
+    )
+
+
+@cache
+def gated_rms_norm() -> "onnx.FunctionProto":
+    """RMSNorm of each head of x [B,T,heads*width] by weight [width], times silu(gate)."""
+    node = _node(
+        "GatedRMSNorm",
+        ["x", "weight", "gate"],
+        ["y"],
+        MICROSOFT,
+        activation="silu",
+        epsilon=_ref("float", "epsilon"),
+    )
+    return _function("GatedRMSNorm", ["x", "weight", "gate"], ["y"], ["epsilon"], [node])
+
+
+@cache
+def gate() -> "onnx.FunctionProto":
+    """x * sigmoid(gate)."""
+    return _function(
+        "Gate",
+        ["x", "gate"],
+        ["y"],
+        [],
+        [
+            _node("Sigmoid", ["gate"], ["open"]),
+            _node("Mul", ["x", "open"], ["y"]),
         ],
     )
 

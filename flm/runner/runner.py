@@ -10,7 +10,7 @@ from threading import Lock
 from flm.core.alike import common_length
 from flm.core.step import Span, Step
 from flm.core.tensor import TensorSpec
-from flm.devices.device import IDS, LAST, LOGITS, OFFSETS, Array, Buffer, Device, Program
+from flm.devices.device import IDS, LAST, LOGITS, OFFSETS, PAD, Array, Buffer, Device, Program
 from flm.memory.lanes import Lanes
 from flm.memory.layout import MemoryLayout
 from flm.memory.snapshot import Snapshot, empty_rows
@@ -38,6 +38,7 @@ class Runner:
         self._chunk_ids = self._new_ids
         self._offsets = device.allocate(TensorSpec(OFFSETS, (count,), "int32"))
         self._last = device.allocate(TensorSpec(LAST, (1,), "int64"))
+        self._pad = device.allocate(TensorSpec(PAD, (1,), "int64"))
         self._logits = device.allocate(TensorSpec(LOGITS, (count, 1, vocabulary)))
         self._running: Step | None = None
         self._lock = Lock()
@@ -110,13 +111,15 @@ class Runner:
     def _pads(self, step: Step) -> int:
         """onnxruntime's attention adds up in another order for one row than for several. A lone
         prefill token runs as two rows, so that its row is the same however a prompt was cut.
-        Models with state do this inside their graph, as their state must not see the second row.
         """
-        alone = step.prefill and len(step.spans[0].tokens) == 1
-        return int(alone and not self._layout.state)
+        return int(step.prefill and len(step.spans[0].tokens) == 1)
 
     def _read(self, span: Span, *, pad: int) -> None:
-        tokens = [*span.tokens, *span.tokens[:pad]]
+        tokens = [*span.tokens]
+        if PAD in self._program.inputs:
+            self._pad.array()[0] = pad  # inside attention: a state must not see the second row
+        else:
+            tokens += tokens[:pad]
         if self._chunk_ids.spec.shape != (1, len(tokens)):
             self._chunk_ids = self._device.allocate(TensorSpec(IDS, (1, len(tokens)), "int64"))
         self._chunk_ids.array()[0] = tokens
@@ -125,6 +128,7 @@ class Runner:
     def _decode(self, spans: list[Span]) -> None:
         ids = self._new_ids.part(spans[0].lane, spans[-1].lane + 1)
         ids.array()[:, 0] = [span.tokens[0] for span in spans]
+        self._pad.array()[0] = 0
         self._pass(spans, ids, last=0)
 
     def _pass(self, spans: list[Span], ids: Buffer, *, last: int) -> None:
@@ -133,10 +137,12 @@ class Runner:
         offsets, logits = self._offsets.part(start, stop), self._logits.part(start, stop)
         offsets.array()[:] = [span.start for span in spans]
         self._last.array()[0] = last
-        for buffer in (ids, offsets, self._last):
+        inputs = {IDS: ids, OFFSETS: offsets, LAST: self._last}
+        if PAD in self._program.inputs:
+            inputs[PAD] = self._pad
+        for buffer in inputs.values():
             buffer.to_device()
-        inputs = {IDS: ids, OFFSETS: offsets, LAST: self._last, LOGITS: logits}
-        self._program.run({**self._lanes.buffers(start, stop), **inputs})
+        self._program.run({**self._lanes.buffers(start, stop), **inputs, LOGITS: logits})
         logits.to_host()
 
     def _write_rows(self, lane: int, snapshot: Snapshot, start: int) -> None:

@@ -1,6 +1,5 @@
 """Llama: SmolLM2, Llama 3.x, DeepSeek-R1-Distill-Llama. Attention and SwiGLU, rows only."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,100 +13,78 @@ from flm.graph.weights.gguf import GgufFile
 from flm.memory.layout import MemoryLayout
 from flm.models.family import Emitted, Source
 from flm.models.llama import names
-from flm.models.shape import Shape, check_shape, contradiction
+from flm.models.shape import Shape, check_shape
+from flm.models.weights import Weights
 
 
 def emit(source: Source, emitter: Emitter, numerics: Numerics) -> Emitted:
     shape = _from_gguf(source) if isinstance(source, GgufFile) else _from_config(source.config)
     check_shape(source.path, shape)
-    w = Weights(source, shape)
+    w = Weights(source, names.GGUF, names.HUGGING_FACE, _sizes(shape))
     b = Blocks(emitter, numerics, epsilon=shape.epsilon)
     heads = Heads(shape.heads, shape.kv_heads, shape.head_width, shape.head_width**-0.5)
-    rotary = b.rotary(w.frequencies(), shape.context_length)
+    rotary = b.rotary(_frequencies(w, shape), shape.context_length)
 
     residual = b.embedding(w.matrix("embedding"))
     with b.layer(0):
-        x = b.rms_norm(residual, *w.norm("attention_norm", 0))
+        x = b.rms_norm(residual, *_norm(w, "attention_norm", 0))
     for i in range(shape.layers):
         with b.layer(i):
-            qkv = (w.rotated("query", i, shape.heads), w.rotated("key", i, shape.kv_heads))
+            qkv = (_rotated(w, "query", i, shape.heads), _rotated(w, "key", i, shape.kv_heads))
             x = b.attention(x, i, (*qkv, w.matrix("value", i)), heads, rotary)
             if i == shape.layers - 1:
                 x, residual = b.last(x), b.last(residual)
             x = b.linear(x, w.matrix("output", i))
-            x, residual = b.add_rms_norm(x, residual, *w.norm("mlp_norm", i))
+            x, residual = b.add_rms_norm(x, residual, *_norm(w, "mlp_norm", i))
             gate, up = b.linears(x, w.matrix("gate", i), w.matrix("up", i))
             x = b.linear(b.swiglu(gate, up), w.matrix("down", i))
             last = i == shape.layers - 1
-            following = w.norm("norm") if last else w.norm("attention_norm", i + 1)
+            following = _norm(w, "norm") if last else _norm(w, "attention_norm", i + 1)
             x, residual = b.add_rms_norm(x, residual, *following)
     b.head(x, w.matrix("head" if w.has("head") else "embedding"))
     vocabulary = w.matrix("embedding").shape[0]
     return Emitted(MemoryLayout(tuple(b.memory)), vocabulary, shape.context_length)
 
 
-@dataclass(frozen=True, slots=True)
-class Weights:
-    """This family's tensors by our names, checked against the shape."""
+def _sizes(s: Shape) -> dict[str, tuple[int | None, ...]]:
+    wide, narrow = s.heads * s.head_width, s.kv_heads * s.head_width
+    return {
+        "embedding": (None, s.width),
+        "head": (None, s.width),
+        "norm": (s.width,),
+        "rope_divisors": (s.head_width // 2,),
+        "attention_norm": (s.width,),
+        "query": (wide, s.width),
+        "key": (narrow, s.width),
+        "value": (narrow, s.width),
+        "output": (s.width, wide),
+        "mlp_norm": (s.width,),
+        "gate": (s.mlp_width, s.width),
+        "up": (s.mlp_width, s.width),
+        "down": (s.width, s.mlp_width),
+    }
 
-    source: Source
-    shape: Shape
 
-    def _name(self, name: str, layer: int) -> str:
-        table = names.GGUF if isinstance(self.source, GgufFile) else names.HUGGING_FACE
-        return table[name].format(layer)
-
-    def has(self, name: str) -> bool:
-        return self._name(name, 0) in self.source
-
-    def matrix(self, name: str, layer: int = 0) -> Matrix:
-        matrix = self.source.matrix(self._name(name, layer))
-        s = self.shape
-        wide, narrow = s.heads * s.head_width, s.kv_heads * s.head_width
-        wanted = {
-            "query": (wide, s.width),
-            "key": (narrow, s.width),
-            "value": (narrow, s.width),
-            "output": (s.width, wide),
-            "gate": (s.mlp_width, s.width),
-            "up": (s.mlp_width, s.width),
-            "down": (s.width, s.mlp_width),
-        }.get(name, (matrix.shape[0], s.width))
-        if matrix.shape != wanted:
-            raise contradiction(
-                self.source.path, f"tensor {matrix.name} is {matrix.shape}, not {wanted}"
-            )
+def _rotated(w: Weights, name: str, layer: int, heads: int) -> Matrix:
+    """Query or key rows in half-split rotary order; GGUF interleaves the two halves."""
+    matrix = w.matrix(name, layer)
+    if not w.is_gguf:
         return matrix
+    order = np.arange(matrix.shape[0]).reshape(heads, -1, 2).swapaxes(1, 2).reshape(-1)
+    return matrix.reordered(order)
 
-    def rotated(self, name: str, layer: int, heads: int) -> Matrix:
-        """Query or key rows in half-split rotary order; GGUF interleaves the two halves."""
-        matrix = self.matrix(name, layer)
-        if not isinstance(self.source, GgufFile):
-            return matrix
-        order = np.arange(matrix.shape[0]).reshape(heads, -1, 2).swapaxes(1, 2).reshape(-1)
-        return matrix.reordered(order)
 
-    def norm(self, name: str, layer: int = 0) -> tuple[str, Array]:
-        """(tensor name, weight [width])."""
-        vector = self.source.vector(self._name(name, layer))
-        if vector.shape != (self.shape.width,):
-            raise contradiction(
-                self.source.path, f"{name} of layer {layer} has {vector.size} weights"
-            )
-        return self._name(name, layer), vector
+def _norm(w: Weights, name: str, layer: int = 0) -> tuple[str, Array]:
+    """(tensor name, weight [width])."""
+    return w.name(name, layer), w.vector(name, layer)
 
-    def frequencies(self) -> Array:
-        """Radians a position, [head_width / 2], Llama 3's scaling applied."""
-        s = self.shape
-        plain: Array = s.rope_base ** (-np.arange(0, s.head_width, 2) / s.head_width)
-        if isinstance(self.source, GgufFile) and self.has("rope_divisors"):
-            divisors = self.source.vector(self._name("rope_divisors", 0))
-            if divisors.shape != plain.shape:
-                raise contradiction(
-                    self.source.path, f"{divisors.size} rotary divisors for {plain.size} angles"
-                )
-            return np.asarray(plain / divisors)
-        return _scaled(plain, s.rope_scaling)
+
+def _frequencies(w: Weights, s: Shape) -> Array:
+    """Radians a position, [head_width / 2], Llama 3's scaling applied."""
+    plain: Array = s.rope_base ** (-np.arange(0, s.head_width, 2) / s.head_width)
+    if w.has("rope_divisors"):
+        return np.asarray(plain / w.vector("rope_divisors"))
+    return _scaled(plain, s.rope_scaling)
 
 
 def _scaled(frequencies: Array, scaling: dict[str, Any]) -> Array:

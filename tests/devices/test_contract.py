@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from flm.core.tensor import MemoryKind, TensorSpec
-from flm.devices.device import IDS, LAST, LOGITS, OFFSETS, OUT, Array, Buffer, Device, Program
+from flm.devices.device import IDS, LAST, LOGITS, OFFSETS, OUT, PAD, Array, Buffer, Device, Program
 from flm.devices.null import NullDevice, write_model
 from flm.memory.layout import MemoryLayout, MemoryTensor
 from tests.models.drive import FIXTURES, Graph
@@ -48,6 +48,7 @@ class Model:
             (IDS, np.array(ids, np.int64)),
             (OFFSETS, np.array(offsets, np.int32)),
             (LAST, np.array([last], np.int64)),
+            *([(PAD, np.zeros(1, np.int64))] if PAD in self.program.inputs else []),
         ):
             buffers[name] = self.device.allocate(TensorSpec(name, array.shape, array.dtype.name))
             buffers[name].array()[...] = array
@@ -119,7 +120,8 @@ def test_a_part_is_one_object_and_shares_its_whole_s_memory(model: Model) -> Non
 
 def test_a_program_names_its_memory_in_and_out(model: Model) -> None:
     names = {tensor.name for tensor in model.layout.tensors}
-    assert set(model.program.inputs) == names | {IDS, OFFSETS, LAST}
+    pad = {PAD} if model.layout.state else set()
+    assert set(model.program.inputs) == names | {IDS, OFFSETS, LAST} | pad
     assert set(model.program.outputs) == {name + OUT for name in names} | {LOGITS}
 
 

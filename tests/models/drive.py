@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from flm.core.tensor import TensorSpec
+from flm.core.tensor import MemoryKind, TensorSpec
 from flm.devices.cpu import CpuDevice
 from flm.devices.device import Buffer
 from flm.graph.blocks import Numerics
@@ -54,7 +54,9 @@ class Graph:
         buffer.array()[...] = array
         return buffer
 
-    def run(self, ids: npt.ArrayLike, offsets: npt.ArrayLike, first_lane: int = 0) -> Floats:
+    def run(
+        self, ids: npt.ArrayLike, offsets: npt.ArrayLike, first_lane: int = 0, pad: int = 0
+    ) -> Floats:
         """Logits [B, vocabulary] of the last of ids [B, T] in lanes from `first_lane` on."""
         ids = np.atleast_2d(np.asarray(ids, np.int64))
         lanes, tokens = ids.shape
@@ -62,12 +64,16 @@ class Graph:
             "ids": self._buffer("ids", ids),
             "offsets": self._buffer("offsets", np.atleast_1d(np.asarray(offsets, np.int32))),
             "last": self._buffer("last", np.array([tokens - 1])),
+            "pad": self._buffer("pad", np.array([pad])),
             "logits": self._buffer(
                 "logits", np.zeros((lanes, 1, self.emitted.vocabulary), np.float32)
             ),
         }
-        for name, buffer in self.memory.items():
-            buffers[name] = buffer.part(first_lane, first_lane + lanes)
+        for tensor in self.emitted.layout.tensors:
+            part = self.memory[tensor.name].part(first_lane, first_lane + lanes)
+            buffers[tensor.name] = part
+            if tensor.kind is MemoryKind.STATE and not np.any(offsets):
+                part.array()[...] = 0  # before any token there is nothing to remember
         self.program.run(buffers)
         return buffers["logits"].array()[:, 0]
 
@@ -75,7 +81,7 @@ class Graph:
         """Logits [vocabulary] after reading `ids` in lane 0, in these chunks."""
         tokens, at = np.asarray(ids), 0
         for chunk in chunks:
-            logits = self.run(tokens[at : at + chunk], at)
+            logits = self.run(tokens[at : at + chunk], at, pad=int(chunk == 1))
             at += chunk
         assert at == len(tokens)
         return logits[0]

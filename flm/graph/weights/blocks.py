@@ -7,7 +7,7 @@ own minimum moves to the middle of its range.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -69,6 +69,21 @@ class Matrix:
             lambda rows: self.read_blocks(order[rows]),
             lambda rows: self.read_dense(order[rows]),
         )
+
+    def columns_reordered(self, order: Array) -> "Matrix":
+        """New column i is old column order[i]; columns that share a scale must move together."""
+        if self.format is None:
+            return replace(self, read_dense=lambda rows: self.read_dense(rows)[:, order])
+        runs = order.reshape(-1, self.format.block)
+        whole = runs[:, 0] // self.format.block
+        assert (runs == whole[:, None] * self.format.block + np.arange(self.format.block)).all()
+
+        def read_blocks(rows: Array) -> Blocks:
+            blocks = self.read_blocks(rows)
+            minimum = None if blocks.minimum is None else blocks.minimum[:, whole]
+            return Blocks(blocks.format, blocks.codes[:, whole], blocks.scales[:, whole], minimum)
+
+        return replace(self, read_blocks=read_blocks, read_dense=lambda r: read_blocks(r).dense())
 
 
 def quantize(weights: Array, format: BlockFormat) -> Blocks:

@@ -1,0 +1,266 @@
+"""Qwen3.5 and Qwen3.6, text: three layers of the gated delta rule, then one of full attention.
+
+The norms of both sources are brought to plain weights (Hugging Face stores them less one), and
+value heads to Hugging Face's order, grouped by key head, which is what the delta rule reads.
+Layers for predicting several tokens at once (MTP), which follow the others, are read past.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from flm.devices.device import Array
+from flm.errors import BadModelFile
+from flm.graph.blocks import Blocks, Heads, Numerics, Rotary
+from flm.graph.emit import Emitter
+from flm.graph.weights.blocks import Matrix
+from flm.graph.weights.gguf import GgufFile
+from flm.memory.layout import MemoryLayout
+from flm.models.family import Emitted, Source
+from flm.models.qwen35 import names
+from flm.models.shape import Shape, check_shape, contradiction
+from flm.models.weights import Weights
+
+L2_EPSILON = 1e-6  # of the delta rule's query and key, fixed in the reference implementation
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """Sizes of the delta rule; keys and values are of one width."""
+
+    key_heads: int
+    value_heads: int
+    width: int
+    taps: int
+
+    @property
+    def channels(self) -> int:
+        return (2 * self.key_heads + self.value_heads) * self.width
+
+    @property
+    def groups(self) -> int:
+        return self.value_heads // self.key_heads
+
+
+@dataclass(frozen=True, slots=True)
+class Hybrid:
+    shape: Shape
+    delta: Delta
+    recurrent: tuple[bool, ...]  # by layer
+    rotary_width: int
+
+
+def emit(source: Source, emitter: Emitter, numerics: Numerics) -> Emitted:
+    hybrid = _from_gguf(source) if isinstance(source, GgufFile) else _from_config(source.config)
+    _check(source, hybrid)
+    shape = hybrid.shape
+    w = _weights(source, hybrid)
+    b = Blocks(emitter, numerics, epsilon=shape.epsilon, padded=True)
+    width = hybrid.rotary_width
+    rotary = b.rotary(shape.rope_base ** (-np.arange(0, width, 2) / width), shape.context_length)
+
+    residual = b.embedding(w.matrix("embedding"))
+    with b.layer(0):
+        x = b.rms_norm(residual, *_norm(w, "input_norm"))
+    for i, recurrent in enumerate(hybrid.recurrent):
+        with b.layer(i):
+            if recurrent:
+                x = _delta(b, w, hybrid.delta, i, x)
+            else:
+                x = _attention(b, w, shape, rotary, i, x)
+            last = i == shape.layers - 1
+            if last:
+                x, residual = b.last(x), b.last(residual)
+            x = b.linear(x, _output(w, hybrid.delta, i) if recurrent else w.matrix("output", i))
+            x, residual = b.add_rms_norm(x, residual, *_norm(w, "mlp_norm", i))
+            gate, up = b.linears(x, w.matrix("gate", i), w.matrix("up", i))
+            x = b.linear(b.swiglu(gate, up), w.matrix("down", i))
+            following = _norm(w, "norm") if last else _norm(w, "input_norm", i + 1)
+            x, residual = b.add_rms_norm(x, residual, *following)
+    b.head(x, w.matrix("head" if w.has("head") else "embedding"))
+    vocabulary = w.matrix("embedding").shape[0]
+    return Emitted(MemoryLayout(tuple(b.memory)), vocabulary, shape.context_length)
+
+
+def _attention(b: Blocks, w: Weights, s: Shape, rotary: Rotary, layer: int, x: str) -> str:
+    """Each head's query comes with a gate of its own width: [q | gate] a head."""
+    heads = Heads(s.heads, s.kv_heads, s.head_width, s.head_width**-0.5)
+    both = w.matrix("query", layer)
+    rows = np.arange(both.shape[0]).reshape(s.heads, 2, s.head_width)
+    # Under names of their own: one matrix is stored as two.
+    query = replace(both.reordered(rows[:, 0].reshape(-1)), name=both.name + ".query")
+    gate = replace(both.reordered(rows[:, 1].reshape(-1)), name=both.name + ".gate")
+    q, open_ = b.linears(x, query, gate)
+    k, v = b.linears(x, w.matrix("key", layer), w.matrix("value", layer))
+    q = b.head_norm(q, s.heads, *_norm(w, "query_norm", layer))
+    k = b.head_norm(k, s.kv_heads, *_norm(w, "key_norm", layer))
+    return b.gate(b.attend([q, k, v], layer, heads, rotary), open_)
+
+
+def _delta(b: Blocks, w: Weights, d: Delta, layer: int, x: str) -> str:
+    prefix = f"layers.{layer}."
+    mixed = b.linear(x, _value_rows(w, d, w.matrix("mixed", layer), d.width, d.key_heads))
+    tail = b.state(prefix + "convolution", (d.taps - 1, d.channels))
+    order = _value_order(w, d, d.channels, d.width, d.key_heads)
+    taps = w.vector("convolution", layer).reshape(d.channels, d.taps)[order]
+    mixed = b.causal_conv(mixed, tail, w.name("convolution", layer), taps)
+    narrow, wide = d.key_heads * d.width, d.value_heads * d.width
+    q, k, v = b.e.op("Split", [mixed, b.e.constant([narrow, narrow, wide])], 3, axis=-1)
+    # Dividing by the length is a norm whose weight is one over the root of the width.
+    unit = np.full(d.width, d.width**-0.5, np.float32)
+    name, epsilon = f"unit.{d.width}", L2_EPSILON / d.width
+    q, k = (b.head_norm(y, d.key_heads, name, unit, epsilon=epsilon) for y in (q, k))
+    inputs = [q, k, v]
+    for gate in ("a", "b"):
+        inputs.append(b.linear(x, _value_rows(w, d, w.matrix(gate, layer), 1, 0)))
+    rate = w.vector("decay_rate", layer)
+    rate = rate if w.is_gguf else -np.exp(rate)
+    by_head = _value_order(w, d, d.value_heads, 1, 0)
+    bias = w.vector("decay_bias", layer)
+    inputs += [
+        b.vector(w.name("decay_bias", layer), bias[by_head]),
+        b.vector(w.name("decay_rate", layer), rate[by_head]),
+    ]
+    state = b.state(prefix + "recurrent", (d.value_heads, d.width, d.width))
+    y = b.gated_delta(inputs, state, d.key_heads, d.value_heads, d.width)
+    z = b.linear(x, _value_rows(w, d, w.matrix("z", layer), d.width, 0))
+    norm = w.vector("delta_norm", layer)
+    return b.gated_rms_norm(y, z, w.name("delta_norm", layer), norm)
+
+
+def _output(w: Weights, d: Delta, layer: int) -> Matrix:
+    matrix = w.matrix("delta_output", layer)
+    order = _value_order(w, d, d.value_heads * d.width, d.width, 0)
+    return matrix.columns_reordered(order) if w.is_gguf else matrix
+
+
+def _value_order(w: Weights, d: Delta, size: int, width: int, key_heads: int) -> Array:
+    """Where each of `size` rows comes from: those of value heads, which follow 2 * `key_heads`
+    others, lie in GGUF by their place in the group, and are wanted by key head.
+    """
+    order = np.arange(size)
+    if w.is_gguf:
+        start = 2 * key_heads * width
+        tiled = order[start:].reshape(d.groups, d.key_heads, width)
+        order[start:] = tiled.swapaxes(0, 1).reshape(-1)
+    return order
+
+
+def _value_rows(w: Weights, d: Delta, matrix: Matrix, width: int, key_heads: int) -> Matrix:
+    return matrix.reordered(_value_order(w, d, matrix.shape[0], width, key_heads))
+
+
+def _norm(w: Weights, name: str, layer: int = 0) -> tuple[str, Array]:
+    """(tensor name, plain weight)."""
+    vector = w.vector(name, layer)
+    return w.name(name, layer), vector if w.is_gguf else vector + 1
+
+
+def _weights(source: Source, hybrid: Hybrid) -> Weights:
+    s, d = hybrid.shape, hybrid.delta
+    wide, narrow, inner = s.heads * s.head_width, s.kv_heads * s.head_width, d.value_heads * d.width
+    sizes: dict[str, tuple[int | None, ...]] = {
+        "embedding": (None, s.width),
+        "head": (None, s.width),
+        "norm": (s.width,),
+        "input_norm": (s.width,),
+        "mlp_norm": (s.width,),
+        "gate": (s.mlp_width, s.width),
+        "up": (s.mlp_width, s.width),
+        "down": (s.width, s.mlp_width),
+        "query": (2 * wide, s.width),
+        "key": (narrow, s.width),
+        "value": (narrow, s.width),
+        "output": (s.width, wide),
+        "query_norm": (s.head_width,),
+        "key_norm": (s.head_width,),
+        "mixed": (d.channels, s.width),
+        "z": (inner, s.width),
+        "a": (d.value_heads, s.width),
+        "b": (d.value_heads, s.width),
+        "decay_rate": (d.value_heads,),
+        "decay_bias": (d.value_heads,),
+        "convolution": (d.channels * d.taps,),
+        "delta_norm": (d.width,),
+        "delta_output": (s.width, inner),
+    }
+    plain = isinstance(source, GgufFile) or names.HUGGING_FACE["embedding"] in source
+    return Weights(source, names.GGUF, names.HUGGING_FACE if plain else names.WITH_VISION, sizes)
+
+
+def _check(source: Source, hybrid: Hybrid) -> None:
+    check_shape(source.path, hybrid.shape)
+    d = hybrid.delta
+    if min(d.key_heads, d.value_heads, d.width, d.taps - 1) < 1 or d.value_heads % d.key_heads:
+        raise contradiction(source.path, f"its delta rule has sizes {d}")
+    if d.channels > 2**20 or not 0 < hybrid.rotary_width <= hybrid.shape.head_width:
+        raise contradiction(source.path, f"rotary width {hybrid.rotary_width}, {d}")
+
+
+def _from_gguf(source: GgufFile) -> Hybrid:
+    def number(key: str, default: float | None = None) -> float:
+        return source.number(f"qwen35.{key}", default)
+
+    layers = int(number("block_count")) - int(number("nextn_predict_layers", 0))
+    heads, head_width = int(number("attention.head_count")), int(number("attention.key_length"))
+    interval = int(number("full_attention_interval", 4))
+    listed = source.metadata.get("qwen35.attention.recurrent_layers")
+    if not isinstance(listed, list):
+        listed = [(i + 1) % interval != 0 for i in range(layers)] if interval > 0 else []
+    if not 0 < layers <= len(listed):
+        raise contradiction(source.path, f"{layers} layers, kinds of {len(listed)}")
+    shape = Shape(
+        layers=layers,
+        width=int(number("embedding_length")),
+        mlp_width=int(number("feed_forward_length")),
+        heads=heads,
+        kv_heads=int(number("attention.head_count_kv", heads)),
+        head_width=head_width,
+        epsilon=number("attention.layer_norm_rms_epsilon"),
+        context_length=int(number("context_length")),
+        rope_base=number("rope.freq_base", 1e7),
+        rope_scaling={},
+    )
+    delta = Delta(
+        key_heads=int(number("ssm.group_count")),
+        value_heads=int(number("ssm.time_step_rank")),
+        width=int(number("ssm.state_size")),
+        taps=int(number("ssm.conv_kernel")),
+    )
+    recurrent = tuple(bool(kind) for kind in listed[:layers])
+    return Hybrid(shape, delta, recurrent, int(number("rope.dimension_count", head_width // 4)))
+
+
+def _from_config(config: dict[str, Any]) -> Hybrid:
+    try:
+        text = config.get("text_config") or config
+        rope = text.get("rope_parameters") or {}
+        layers, head_width = int(text["num_hidden_layers"]), int(text["head_dim"])
+        interval = int(text.get("full_attention_interval", 4))
+        kinds = text.get("layer_types") or [
+            "linear_attention" if (i + 1) % interval else "full_attention" for i in range(layers)
+        ]
+        shape = Shape(
+            layers=layers,
+            width=int(text["hidden_size"]),
+            mlp_width=int(text["intermediate_size"]),
+            heads=int(text["num_attention_heads"]),
+            kv_heads=int(text["num_key_value_heads"]),
+            head_width=head_width,
+            epsilon=float(text["rms_norm_eps"]),
+            context_length=int(text["max_position_embeddings"]),
+            rope_base=float(rope.get("rope_theta", 1e7)),
+            rope_scaling={},
+        )
+        delta = Delta(
+            key_heads=int(text["linear_num_key_heads"]),
+            value_heads=int(text["linear_num_value_heads"]),
+            width=int(text["linear_key_head_dim"]),
+            taps=int(text["linear_conv_kernel_dim"]),
+        )
+        rotary_width = int(head_width * float(rope.get("partial_rotary_factor", 0.25)))
+        recurrent = tuple(kind == "linear_attention" for kind in kinds[:layers])
+        return Hybrid(shape, delta, recurrent, rotary_width)
+    except (KeyError, TypeError, ValueError, ZeroDivisionError, AttributeError) as error:
+        raise BadModelFile(f"config.json: {error!r}") from error

@@ -1,0 +1,52 @@
+"""A family's tensors by our names, each checked against the size it must have."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from flm.devices.device import Array
+from flm.graph.weights.blocks import Matrix
+from flm.graph.weights.gguf import GgufFile
+from flm.models.family import Source
+from flm.models.shape import contradiction
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """`gguf` and `hugging_face` map our names to each source's, with {} for the layer; `sizes` to
+    (rows, columns) of a matrix or (size,) of a vector, None for any.
+    """
+
+    source: Source
+    gguf: Mapping[str, str]
+    hugging_face: Mapping[str, str]
+    sizes: Mapping[str, tuple[int | None, ...]]
+
+    @property
+    def is_gguf(self) -> bool:
+        return isinstance(self.source, GgufFile)
+
+    def name(self, name: str, layer: int = 0) -> str:
+        return (self.gguf if self.is_gguf else self.hugging_face)[name].format(layer)
+
+    def has(self, name: str) -> bool:
+        table = self.gguf if self.is_gguf else self.hugging_face
+        return name in table and self.name(name) in self.source
+
+    def matrix(self, name: str, layer: int = 0) -> Matrix:
+        """Raises BadModelFile when it is missing or of another size."""
+        matrix = self.source.matrix(self.name(name, layer))
+        self._check(matrix.name, matrix.shape, self.sizes[name])
+        return matrix
+
+    def vector(self, name: str, layer: int = 0) -> Array:
+        """[size] float32."""
+        vector = self.source.vector(self.name(name, layer))
+        self._check(self.name(name, layer), vector.shape, self.sizes[name])
+        return vector
+
+    def _check(self, name: str, shape: tuple[int, ...], wanted: tuple[int | None, ...]) -> None:
+        fits = len(shape) == len(wanted) and all(
+            want in (None, size) for size, want in zip(shape, wanted, strict=True)
+        )
+        if not fits:
+            raise contradiction(self.source.path, f"tensor {name} is {shape}, not {wanted}")

@@ -1,0 +1,97 @@
+"""Qwen3.5 graphs give transformers' logits, and any chunking gives the same rows and state."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from flm.graph.weights.gguf import GgufFile
+from flm.graph.weights.safetensors import SafetensorsFolder
+from flm.models.family import Source
+from tests.models.drive import FIXTURES, Graph, unpacked
+
+TOLERANCE = 2e-4
+# Eight value heads over four key heads: the one that catches heads put in the wrong order.
+K4V8 = FIXTURES / "qwen35_k4v8"
+# As published: a picture tower and a layer for predicting ahead stand beside the text part.
+R1 = FIXTURES / "qwen35_r1"
+
+
+def hf_folder(folder: Path) -> Path:
+    (folder / "hf").mkdir()
+    unpacked(R1 / "hf" / "model.safetensors", folder / "hf")
+    (folder / "hf" / "config.json").write_bytes((R1 / "hf" / "config.json").read_bytes())
+    return folder / "hf"
+
+
+def assert_parity(source: Source, folder: Path, fixture: Path, kind: str) -> None:
+    expected = np.load(fixture / "expected.npz")
+    ids, graph = expected["ids"], Graph(source, folder)
+    for position, wanted in zip(expected["fixed_rows"], expected[f"{kind}.rows"], strict=True):
+        got = graph.read(ids[: position + 1], [position + 1])
+        np.testing.assert_allclose(got, wanted, atol=TOLERANCE, rtol=0)
+    logits, tokens = graph.read(ids, [len(ids)]), list(ids)
+    for wanted in expected[f"{kind}.greedy"]:
+        assert logits.argmax() == wanted
+        tokens.append(wanted)
+        logits = graph.run([wanted], len(tokens) - 1)[0]
+
+
+def test_k_quants_equal_transformers_with_value_heads_in_order(tmp_path: Path) -> None:
+    source = GgufFile(K4V8 / "qwen35_k4v8.Q4_K_M.gguf")
+    assert_parity(source, tmp_path, K4V8, "Q4_K_M.exact")
+
+
+def test_layers_that_predict_ahead_are_read_past(tmp_path: Path) -> None:
+    assert_parity(GgufFile(R1 / "qwen35_r1.Q4_1.gguf"), tmp_path, R1, "Q4_1.exact")
+
+
+def test_published_checkpoints_equal_transformers(tmp_path: Path) -> None:
+    source = SafetensorsFolder(hf_folder(tmp_path), quantized=False)
+    assert_parity(source, tmp_path, R1, "hf")
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Graph:
+    source = GgufFile(K4V8 / "qwen35_k4v8.Q4_K_M.gguf")
+    return Graph(source, tmp_path_factory.mktemp("served"), int8_activations=True, lanes=3)
+
+
+IDS = np.load(K4V8 / "expected.npz")["ids"]
+
+
+def memory(graph: Graph) -> dict[str, np.ndarray]:
+    return {name: buffer.array()[0].copy() for name, buffer in graph.memory.items()}
+
+
+def test_any_chunking_gives_the_same_logits_rows_and_state(served: Graph) -> None:
+    wanted = served.read(IDS, [len(IDS)])
+    kept = memory(served)
+    for chunks in ([1] * 96, [95, 1], [1, 95], [2] * 48, [30, 1, 65]):
+        for buffer in served.memory.values():
+            buffer.array()[0] = 0
+        assert np.array_equal(served.read(IDS, chunks), wanted)
+        for name, array in memory(served).items():
+            rows = slice(len(IDS)) if array.ndim == 3 and "recurrent" not in name else slice(None)
+            assert np.array_equal(array[:, rows], kept[name][:, rows]), name
+
+
+def test_a_state_put_back_goes_on_as_if_nothing_had_come_between(served: Graph) -> None:
+    served.run(IDS[:60], 0)
+    kept = memory(served)
+    wanted = served.run(IDS[60:80], 60)
+    served.run(IDS[::-1], 0)
+    for name, buffer in served.memory.items():
+        buffer.array()[0] = kept[name]
+    assert np.array_equal(served.run(IDS[60:80], 60), wanted)
+
+
+def test_ragged_batched_decode_equals_each_lane_alone(served: Graph) -> None:
+    lengths, alone = [40, 17, 63], []
+    for length in lengths:
+        served.run(IDS[:length], 0)
+        alone.append(served.run([IDS[length]], length)[0])
+    for lane, length in enumerate(lengths):
+        served.run(IDS[:length], 0, first_lane=lane)
+    together = served.run([[IDS[length]] for length in lengths], lengths)
+    assert np.array_equal(together, np.stack(alone))
