@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-import flm.text.template
+import flm.text.sandbox
 from flm.core.chat import Conversation, Message, ToolCall
 from flm.errors import BadModelFile, BadRequest
 from flm.text.template import CHATML, ChatTemplate
@@ -211,7 +211,7 @@ def test_a_template_that_fails_is_a_bad_request(source: str, words: str) -> None
 def test_a_template_that_runs_too_long_is_ended(
     source: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(flm.text.template, "RENDER_S_MAX", 0.02)
+    monkeypatch.setattr(flm.text.sandbox, "RENDER_S_MAX", 0.02)
     with pytest.raises(BadRequest, match=r"ran for more than|recursion"):
         render(source)
 
