@@ -16,8 +16,8 @@ from flm.errors import BadModelFile, DeviceFailed, PassCancelled
 if TYPE_CHECKING:
     import onnxruntime
 
-# How long a worker waits for the next operator before it sleeps. Long enough to stay awake through a
-# pass; onnxruntime's own much longer wait doubles a pass's time where other programs want the cores.
+# How long a worker waits for the next operator before it sleeps: enough to stay awake through a
+# pass. onnxruntime's own, longer wait doubles a pass's time where other programs want the cores.
 SPIN_US = 60
 
 _DTYPES = {
