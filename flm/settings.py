@@ -14,6 +14,7 @@ from typing import Any
 from flm.errors import BadSettings
 
 TYPO_RATIO_MIN = 0.85  # below, an unknown FLM_ variable is somebody else's
+KUBERNETES = ("FLM_SERVICE_", "FLM_PORT")  # what it sets for a service called flm
 
 
 def _setting(default: Any, help: str, *, key: str = "", env: str = "", **bounds: Any) -> Any:
@@ -179,7 +180,7 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
             continue
         if given in names:
             values[names[given]] = _read(names[given], value, place=given)
-        elif hint := _near(given, names):
+        elif not given.startswith(KUBERNETES) and (hint := _near(given, names)):
             raise BadSettings(f"{given}={value} is not a setting", fix=hint)
     return values
 

@@ -106,6 +106,7 @@ def test_a_misspelt_variable_is_refused_and_somebody_elses_is_left_alone() -> No
     assert error.value.fix == "did you mean FLM_CTX_LEN?"
     # FastFlowLM's own, and what Kubernetes sets for a service called flm.
     load_settings(environ={"FLM_CONFIG_PATH": "x.json", "FLM_PORT": "tcp://10.0.0.1:52625"})
+    load_settings(environ={"FLM_SERVICE_PORT": "52625"})
 
 
 def test_minus_one_and_empty_mean_not_given() -> None:
