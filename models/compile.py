@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from flm.errors import FlmError, NoRoom
+from flm.errors import BadModelFile, FlmError, NoRoom
 from flm.graph.blocks import Numerics
 from flm.graph.bundle import (
     ROW_DTYPES,
@@ -41,7 +41,10 @@ def prepare(
     say: Callable[[str], None] = lambda text: None,
 ) -> Bundle:
     """The bundle of `source` in `folder`, compiled if it is missing, torn or stale."""
-    key = source_key(source)
+    try:
+        key = source_key(source)
+    except OSError as error:
+        raise BadModelFile(f"{source} cannot be read: {error.strerror or error}") from error
     try:
         return Bundle.open(folder, key=key)
     except StaleBundle as stale:

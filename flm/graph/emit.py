@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from flm.devices.device import IR_VERSION, MICROSOFT, OPSET, Array
+from flm.errors import BadModelFile
 
 if TYPE_CHECKING:
     import onnx
@@ -41,6 +42,13 @@ class Stored:
     def reshaped(self, name: str, shape: tuple[int, ...]) -> "Stored":
         """The same bytes under another name and shape."""
         return Stored(name, self.dtype, shape, self.offset)
+
+
+def finite(name: str, array: Array) -> Array:
+    """The array, if it is all numbers: one that is not would make every reply fail."""
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        raise BadModelFile(f"tensor {name} holds values that are not numbers")
+    return array
 
 
 class WeightStore:
@@ -82,7 +90,7 @@ class WeightStore:
         if found := self._stored.get(name):
             return found
         stored, mapped = self.reserve(name, array.shape, array.dtype.name)
-        mapped[...] = array
+        mapped[...] = finite(name, array)
         return stored
 
 

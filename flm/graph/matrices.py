@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from flm.devices.device import Array
-from flm.graph.emit import Stored, WeightStore
+from flm.graph.emit import Stored, WeightStore, finite
 from flm.graph.weights.blocks import BlockFormat, Matrix
 
 SLAB_BYTES = 32 * 2**20  # of float32 weights converted at a time
@@ -60,7 +60,7 @@ def _write_dense(
     at = 0
     for matrix in matrices:
         for numbers in _slabs(matrix):
-            out[:, at : at + len(numbers)] = matrix.read_dense(numbers).T
+            out[:, at : at + len(numbers)] = finite(matrix.name, matrix.read_dense(numbers)).T
             at += len(numbers)
     return stored
 
@@ -68,7 +68,7 @@ def _write_dense(
 def _write_rows(store: WeightStore, matrix: Matrix) -> Stored:
     stored, out = store.reserve(matrix.name + ".rows", matrix.shape, "float32")
     for numbers in _slabs(matrix):
-        out[numbers] = matrix.read_dense(numbers)
+        out[numbers] = finite(matrix.name, matrix.read_dense(numbers))
     return stored
 
 
@@ -90,9 +90,9 @@ def _write_blocks(
     for matrix in matrices:
         for numbers in _slabs(matrix):
             blocks, slab = matrix.read_blocks(numbers), slice(at, at + len(numbers))
-            codes[slab], scales[slab] = blocks.packed(), blocks.scales
+            codes[slab], scales[slab] = blocks.packed(), finite(matrix.name, blocks.scales)
             if blocks.minimum is not None:
-                minimum[:, slab] = blocks.minimum.T
+                minimum[:, slab] = finite(matrix.name, blocks.minimum).T
             at += len(numbers)
 
 

@@ -83,8 +83,13 @@ def _frequencies(w: Weights, s: Shape) -> Array:
     """Radians a position, [head_width / 2], Llama 3's scaling applied."""
     plain: Array = s.rope_base ** (-np.arange(0, s.head_width, 2) / s.head_width)
     if w.has("rope_divisors"):
-        return np.asarray(plain / w.vector("rope_divisors"))
-    return _scaled(plain, s.rope_scaling)
+        with np.errstate(divide="ignore"):
+            slowed = np.asarray(plain / w.vector("rope_divisors"))
+    else:
+        slowed = _scaled(plain, s.rope_scaling)
+    if not ((slowed > 0) & np.isfinite(slowed)).all():
+        raise BadModelFile(f"{w.source.path}: rope scaling gives angles that are not numbers")
+    return slowed
 
 
 def _scaled(frequencies: Array, scaling: dict[str, Any]) -> Array:
@@ -92,15 +97,21 @@ def _scaled(frequencies: Array, scaling: dict[str, Any]) -> Array:
     kind = scaling.get("rope_type", scaling.get("type", "default"))
     if kind == "default":
         return frequencies
-    if kind == "linear":
-        return frequencies / float(scaling["factor"])
-    if kind != "llama3":
+    if kind not in ("linear", "llama3"):
         raise UnsupportedModel(f"rope scaling {kind!r} is not built", fix="take another model")
-    factor, original = scaling["factor"], scaling["original_max_position_embeddings"]
-    low, high = scaling["low_freq_factor"], scaling["high_freq_factor"]
-    turns = original * frequencies / (2 * np.pi)
-    share = np.clip((turns - low) / (high - low), 0, 1)
-    return np.asarray(frequencies * (share + (1 - share) / factor))
+    keys = ("original_max_position_embeddings", "low_freq_factor", "high_freq_factor")
+    try:
+        factor = np.float64(scaling["factor"])
+        others = [np.float64(scaling[key]) for key in keys if kind == "llama3"]
+    except (KeyError, TypeError, ValueError) as error:
+        raise BadModelFile(f"rope scaling {kind} has no number for {error}") from error
+    with np.errstate(divide="ignore", invalid="ignore"):
+        if kind == "linear":
+            return np.asarray(frequencies / factor)
+        original, low, high = others
+        turns = original * frequencies / (2 * np.pi)
+        share = np.clip((turns - low) / (high - low), 0, 1)
+        return np.asarray(frequencies * (share + (1 - share) / factor))
 
 
 def _from_gguf(source: GgufFile) -> Shape:

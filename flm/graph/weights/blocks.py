@@ -93,5 +93,6 @@ def quantize(weights: Array, format: BlockFormat) -> Blocks:
     blocks = weights.reshape(len(weights), -1, format.block)
     scales = np.abs(blocks).max(-1) / 127
     safe = np.where(scales == 0, 1, scales)[..., None]
-    codes = (np.rint(blocks / safe) + format.centre).astype(np.uint8)
+    with np.errstate(invalid="ignore"):  # weights that are not numbers: their scale is none
+        codes = (np.rint(blocks / safe) + format.centre).astype(np.uint8)
     return Blocks(format, codes, scales.astype(np.float32), None)
