@@ -27,11 +27,11 @@ class Timed:
 
 
 class Client:
-    """Keeps its connection open, as chat clients do."""
+    """Opens a connection for each request."""
 
     def __init__(self, url: str) -> None:
-        # llama.cpp closes a connection that was idle for five seconds.
-        limits = httpx.Limits(keepalive_expiry=2)
+        # llama.cpp closes connections when it likes; a new one costs both sides the same.
+        limits = httpx.Limits(max_keepalive_connections=0)
         self._http = httpx.Client(base_url=url, timeout=REQUEST_S_MAX, limits=limits)
         self._model = self._http.get("/v1/models").json()["data"][0]["id"]
 

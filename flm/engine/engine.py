@@ -193,9 +193,10 @@ class Engine:
 
     def _pass(self) -> None:
         self._admitted = 0
+        alone = len(self._active) == 1 and not self._waiting
         step = schedule(
             (active.sequence for active in self._active.values()),
-            chunk_len=self._pace.chunk_len,
+            chunk_len=self._pace.chunk_len_alone if alone else self._pace.chunk_len,
             chunks_run=self._chunks_run,
             decode_is_due=self._decode_is_due,
         )
