@@ -40,6 +40,8 @@ test-all: $(VENV)/installed-all  ## the slow and heavy tests too: fuzzing, live 
 
 bench: $(VENV)/installed-all  ## side by side with llama.cpp; appends rows to bench/results
 	@$(BIN)/python -m bench.chat $(ARGS)
+	@$(BIN)/python -m bench.overhead
+	@$(BIN)/python -m bench.readme
 
 lint: $(VENV)/installed-test  ## ruff and mypy --strict
 	@$(BIN)/ruff format --check .

@@ -24,7 +24,6 @@ from bench.rows import ROOT, keep
 from bench.servers import Server, flm_server, llama_cpp_server
 from flm.devices.machine import cores_physical
 from flm.hub.pull import pull
-from flm.llm import LLM
 from flm.settings import Settings
 
 LANES, CONTEXT, TURNS = 4, 8192, 8
@@ -182,32 +181,6 @@ def resend(sides: Sides) -> None:
     )
 
 
-def overhead(sides: Sides) -> None:
-    """What the server adds to a streamed token: over HTTP less the same model in this process."""
-    llm = LLM.load(str(sides.gguf), replace(Settings(), lanes=1))
-    over_http, inside = [], []
-    for _ in range(sides.rounds):
-        prompt = tokens_of(512, next(_seeds))
-        over_http.append(1000 / sides.ours.complete(prompt, 128, ignore_eos=True).tokens_per_s)
-        inside.append(1000 / _tokens_per_s(llm, prompt))
-    llm.close()
-    ours, bare = statistics.median(over_http), statistics.median(inside)
-    keep(
-        "chat",
-        "server overhead a token, ms",
-        http=ours,
-        inside=bare,
-        overhead=ours - bare,
-        most=0.3,
-    )
-
-
-def _tokens_per_s(llm: "LLM", prompt: list[int]) -> float:
-    stream = llm.stream_completion(prompt, max_tokens=128, ignore_eos=True, temperature=0)
-    usage = stream.reply.usage
-    return (usage.completion_tokens - 1) / usage.decode_s
-
-
 def start_up(sides: Sides) -> None:
     """Seconds that `flm list` takes, the best of several starts; Python's own start beside it."""
 
@@ -237,7 +210,7 @@ def memory(sides: Sides) -> None:
     keep("chat", "idle memory, x the GGUF", anonymous=anonymous, resident=resident, most=[2.5, 4.0])
 
 
-FIGURES = (prefill, decode, streams, second_turn, conversation, resend, overhead, start_up, memory)
+FIGURES = (prefill, decode, streams, second_turn, conversation, resend, start_up, memory)
 
 
 @contextmanager

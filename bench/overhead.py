@@ -7,7 +7,6 @@ deltas, JSON, SSE, HTTP and the socket. Then the same as fast as the engine goes
 second, where what is ready together goes out together.
 """
 
-import json
 import subprocess
 import sys
 import tempfile
@@ -17,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from bench.rows import keep
 from flm import console
 from flm.core.chat import Conversation, Message
 from flm.core.event import Event, Failed, Finished
@@ -88,14 +88,16 @@ def main() -> None:
         house.during_passes(lambda: (threading.Event().wait(TOKEN_S), None)[1])
         alone = measure(house, lambda: count_only(house))
         served = measure(house, over_http)
-    row = {
-        "engine_cpu_ms_per_token": round(alone[0] / TOKENS * 1e3, 4),
-        "served_cpu_ms_per_token": round(served[0] / TOKENS * 1e3, 4),
-        "overhead_ms_per_token": round((served[0] - alone[0]) / TOKENS * 1e3, 4),
-        "chunks_per_token": round(counts[-1] / TOKENS, 3),
-        "full_speed_tokens_per_s": round(TOKENS / full_speed[1]),
-    }
-    console.write(json.dumps(row) + "\n")
+    keep(
+        "overhead",
+        "server overhead a token, ms",
+        engine=alone[0] / TOKENS * 1e3,
+        served=served[0] / TOKENS * 1e3,
+        overhead=(served[0] - alone[0]) / TOKENS * 1e3,
+        most=0.3,
+        chunks_per_token=counts[-1] / TOKENS,
+        full_speed_tokens_per_s=TOKENS / full_speed[1],
+    )
 
 
 if __name__ == "__main__":
