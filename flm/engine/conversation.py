@@ -94,7 +94,9 @@ class Conversations:
         tokenizer = self._resident.tokenizer
         self._refuse_hopeless(sum(len(message.content or "") for message in conversation.messages))
         conversation, begun = _take_begun(conversation)
-        prompt = self._resident.boundaries.find(conversation, now=self._now())
+        prompt = self._resident.boundaries.find(
+            conversation, now=self._now(), length_max=self._resident.context_length
+        )
         ending = tokenizer.decode(prompt.tokens[-OPENING_TOKENS_MAX:], skip_special=False)
         thinking = ending.rstrip().endswith(OPENS)
         if begun:

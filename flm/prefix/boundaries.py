@@ -56,14 +56,19 @@ class BoundaryFinder:
         self._heads: list[Head] = []  # the youngest last
         self._lock = Lock()
 
-    def find(self, conversation: Conversation, *, now: datetime) -> Prompt:
+    def find(
+        self, conversation: Conversation, *, now: datetime, length_max: int | None = None
+    ) -> Prompt:
         """The conversation as the model reads it, with its boundaries.
 
-        All is rendered as of `now`. Raises BadRequest where the template refuses the conversation.
+        All is rendered as of `now`. A prompt longer than `length_max` tokens is for refusing, so
+        only its end is found. Raises BadRequest where the template refuses the conversation.
         """
         text = self._template.render(conversation, now=now)
         encoded = self._encoder.encode(text)
         tokens = encoded.tokens
+        if length_max is not None and len(tokens) > length_max:
+            return text_prompt(tokens)
         found = {BoundaryKind.END: len(tokens)}
         for kind, others in self._others(conversation, text, now):
             found[kind] = min(self._encoder.alike(encoded, other) for other in others)

@@ -186,6 +186,16 @@ def test_without_system_and_tools_there_is_no_head() -> None:
     assert not shared(find("chatml", chat(user("Why?"))), HEAD)
 
 
+def test_a_prompt_too_long_to_run_is_not_searched() -> None:
+    """65,000 messages are refused in the time of one rendering, not of four."""
+    finder = BoundaryFinder(template("chatml"), TOKENIZER)
+    conversation = Conversation((Message("system", "Be brief."), Message("user", "Hello there.")))
+    whole = finder.find(conversation, now=NOW, length_max=1000)
+    cut = finder.find(conversation, now=NOW, length_max=4)
+    assert len(whole.boundaries) > 1
+    assert cut == text_prompt(whole.tokens)
+
+
 def test_boundaries_at_one_offset_are_one_named_for_what_serves_longest() -> None:
     prompt = find("chatml", chat(system("Be brief."), user("Why?"), tools=TOOLS))
     assert [boundary.kind for boundary in prompt.boundaries] == [HEAD, TURN]
