@@ -4,14 +4,10 @@ A program keeps one binding a lane range and binds again only what changed, so a
 little Python. Memory is bound as input and output at once: onnxruntime writes it in place.
 """
 
-import math
-import mmap
 from collections.abc import Mapping
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from flm.core.tensor import TensorSpec
 from flm.devices.device import LOGITS, OUT, Array, Buffer, zeros
@@ -23,7 +19,6 @@ if TYPE_CHECKING:
 # How long a worker waits for the next operator before it sleeps: enough to stay awake through a
 # pass. onnxruntime's own, longer wait doubles a pass's time where other programs want the cores.
 SPIN_US = 60
-MAPPED_BYTES_MIN = 2**20  # below, a page of its own is not worth it
 
 _DTYPES = {
     "tensor(float)": "float32",
@@ -145,7 +140,7 @@ class CpuDevice:
         return "cpu"
 
     def allocate(self, spec: TensorSpec) -> CpuBuffer:
-        return CpuBuffer(spec, _untouched(spec))
+        return CpuBuffer(spec, zeros(spec))
 
     def load(self, graph: Path) -> CpuProgram:
         import onnxruntime
@@ -167,18 +162,6 @@ class CpuDevice:
 
     def close(self) -> None:
         """Nothing is held but what programs and buffers hold themselves."""
-
-
-def _untouched(spec: TensorSpec) -> Array:
-    """Zeros that take memory a small page at a time, as they are touched.
-
-    numpy asks for huge pages: one row of each head would then take 2 MiB.
-    """
-    size = math.prod(spec.shape) * np.dtype(spec.dtype).itemsize
-    if size < MAPPED_BYTES_MIN or not hasattr(mmap, "MAP_ANONYMOUS"):
-        return zeros(spec)
-    pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    return np.frombuffer(pages, spec.dtype).reshape(spec.shape)
 
 
 def _specs(nodes: list[Any]) -> dict[str, TensorSpec]:
