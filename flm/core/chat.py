@@ -17,7 +17,10 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """`role` is system, user, assistant or tool; `content` is flattened text, None if absent."""
+    """`role` is system, user, assistant or tool; `content` is flattened text, None if absent.
+
+    `marks` are offsets in `content`, in characters, where the client wants a snapshot.
+    """
 
     role: str
     content: str | None
@@ -25,6 +28,7 @@ class Message:
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: str | None = None
     name: str | None = None
+    marks: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

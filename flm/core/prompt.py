@@ -12,6 +12,7 @@ class BoundaryKind(Enum):
     """Why a place is worth a snapshot (docs/design.md, section 4)."""
 
     HEAD = "head"  # end of system prompt and tools: shared between conversations
+    HINT = "hint"  # where the client asked for it, by cache_control
     TURN = "turn"  # the last point every future user message will share
     OPENER = "opener"  # the last point the next step of this tool loop will share
     FORK = "fork"  # where prompts were seen to part
@@ -28,12 +29,14 @@ class Boundary:
 class Prompt:
     """Token ids with strictly rising boundaries in (0, len(tokens)].
 
+    Prompts of one `domain` share what is kept; nobody else learns of it.
     `packed` is the same ids as native int32: long prompts are compared by their bytes, and packing
     16K of them takes longer than finding them in the prefix cache.
     """
 
     tokens: tuple[int, ...]
     boundaries: tuple[Boundary, ...] = ()
+    domain: str = ""
     packed: bytes = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

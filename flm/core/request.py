@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 
 from flm.core.prompt import Prompt
 
@@ -23,9 +24,20 @@ class SamplingParams:
     logprobs: int | None = None  # None: none; 0 to 20 alternatives reported with each token
 
 
+class Priority(Enum):
+    """Who waits for the answer: a person, a program, or nobody."""
+
+    INTERACTIVE = "interactive"
+    AGENT = "agent"
+    IDLE = "idle"  # our own work, done while nothing else waits
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
-    """`max_tokens` is already clamped to what the context length leaves."""
+    """`max_tokens` is already clamped to what the context length leaves; 0: only read the prompt.
+
+    `reuse` False: the prompt is read from its first token, and nothing of it is kept.
+    """
 
     id: str
     prompt: Prompt
@@ -33,3 +45,5 @@ class Request:
     max_tokens: int
     stop: tuple[str, ...] = ()
     ignore_eos: bool = False
+    priority: Priority = Priority.INTERACTIVE
+    reuse: bool = True

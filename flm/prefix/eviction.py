@@ -17,10 +17,11 @@ ORDER = (
     BoundaryKind.OPENER,
     BoundaryKind.TURN,
     BoundaryKind.FORK,
+    BoundaryKind.HINT,
     BoundaryKind.HEAD,
 )
 RANK = {kind: rank for rank, kind in enumerate(ORDER)}
-SHARED = {BoundaryKind.FORK, BoundaryKind.HEAD}
+SHARED = {BoundaryKind.FORK, BoundaryKind.HINT, BoundaryKind.HEAD}
 
 
 @dataclass(frozen=True, slots=True)
