@@ -14,17 +14,20 @@ from typing import Any
 from flm.errors import BadSettings
 
 TYPO_RATIO_MIN = 0.85  # below, an unknown FLM_ variable is somebody else's
+ON_OFF = ("on", "off")
+SYSTEM = ("merge", "strict")
+DEVELOPER = ("inplace", "into-system", "after-system", "one-after-system", "reject")
 KUBERNETES = ("FLM_SERVICE_", "FLM_PORT")  # what it sets for a service called flm
 
 
 def _setting(default: Any, help: str, *, key: str = "", env: str = "", **bounds: Any) -> Any:
-    """A field with what a reader of its value must know: `low`, `high`, `choices`."""
+    """A field with what a reader of its value must know: `low`, `high`, `choices`, `switch`."""
     return field(default=default, metadata={"help": help, "key": key, "env": env, **bounds})
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Built once, passed down. Units stand in the names; None means "decide from the machine"."""
+    """Built once, passed down. Units stand in the names; None means "decide from what is here"."""
 
     # where things live
     model_path: Path = field(
@@ -69,14 +72,58 @@ class Settings:
     )
     chunk_ms_target: int = _setting(250, "how long one go should take", low=1, high=60_000)
     # the prefix cache
-    prefix_cache_mb: int = _setting(
-        4096, "memory for prompts already read; 0 turns this off", low=0, high=2**24
+    reuse_prompt: bool = _setting(
+        True, "off reads every prompt from its first token and keeps nothing", choices=ON_OFF
+    )
+    prefix_cache_mb: int | None = _setting(
+        None,
+        "memory for prompts already read; 0 keeps none there (default: the model's, else 4096)",
+        low=0,
+        high=2**24,
     )
     prefix_slots: int | None = _setting(
-        None, "most kept prompts (default: as many as fit)", low=1, high=2**20
+        None, "most kept prompts (default: the model's, else as many as fit)", low=1, high=2**20
     )
     prefix_min_gain: int = _setting(
         64, "tokens a prompt must add to be kept as well", low=0, high=2**24
+    )
+    prefix_policy: str = _setting("flm", "which kept prompt goes first", choices=("flm", "saved"))
+    prefix_disk_mb: int = _setting(
+        4096,
+        "disk for prompts already read, which outlive a restart; 0 for none",
+        low=0,
+        high=2**24,
+    )
+    prefix_disk_path: Path | None = field(
+        default=None,
+        metadata={
+            "help": "folder for them (default: prefix under model-path)",
+            "key": "",
+            "env": "",
+        },
+    )
+    prefix_disk_write_mb_s: int = _setting(
+        64, "most that is written there a second", low=1, high=2**20
+    )
+    prefix_ghosts_mb: int = _setting(
+        16, "memory for what is known of prompts no longer kept, to say why", low=0, high=2**16
+    )
+    prefix_shared: bool = _setting(False, "share kept prompts across API keys", switch=True)
+    reuse_retained_interactive_ttl: int = _setting(
+        300, "seconds without use after which a chat ranks as an agent's", low=0, high=2**31
+    )
+    reuse_audit: int = _setting(
+        0, "read one in N reused prompts again while idle, and compare; 0: none", low=0, high=2**31
+    )
+    read_ahead: bool = _setting(
+        True, "read while idle what the next turn will begin with", choices=ON_OFF
+    )
+    # what of a conversation the template gets to see
+    system_message_policy: str = _setting(
+        "merge", "several system messages: make one of the first, or refuse", choices=SYSTEM
+    )
+    developer_message_policy: str = _setting(
+        "inplace", "where a developer message goes", choices=DEVELOPER
     )
     # FastFlowLM's, accepted so that what drives it drives us
     pmode: str = _setting(
@@ -113,7 +160,13 @@ def expected(name: str) -> str:
         return f"a number from {bounds['low']:g} to {bounds['high']:g}"
     if kind in (int, int | None):
         return f"a whole number from {bounds['low']} to {bounds['high']}"
-    return "a path" if kind is Path else "a list of words" if kind is not str else "a word"
+    return (
+        "a path"
+        if kind in (Path, Path | None)
+        else "a list of words"
+        if kind is not str
+        else "a word"
+    )
 
 
 def load_settings(
@@ -196,7 +249,8 @@ def _read(name: str, value: object, *, place: str) -> Any:
     except ValueError as error:
         default, low = FIELDS[name].default, FIELDS[name].metadata.get("low")
         example = default if isinstance(default, str | int) else low or "one, two"
-        example = int(example) if isinstance(example, bool) else example
+        if isinstance(example, bool):
+            example = FIELDS[name].metadata.get("choices", ("1",))[0]
         raise BadSettings(
             f"{place} is {value!r}, which is not {expected(name)}",
             fix=f"a value that it takes: {example}",
@@ -220,7 +274,7 @@ def _convert(name: str, value: object) -> Any:
         raise ValueError(value)
     if "choices" in bounds and value not in bounds["choices"]:
         raise ValueError(value)
-    return Path(value).expanduser() if kind is Path else value
+    return Path(value).expanduser() if kind in (Path, Path | None) else value
 
 
 def _truth(value: object) -> bool:

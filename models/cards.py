@@ -47,6 +47,7 @@ class Card:
 
     `sha256` and `size_bytes` are of the file they all give; None means the source's own word
     is taken. `footprint_gb` is disk space once installed, in units of 10^9 bytes.
+    `prefix_cache_mb` and `prefix_slots` bound what is kept of prompts where no setting does.
     """
 
     tag: str
@@ -65,6 +66,8 @@ class Card:
     aliases: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()
     thinks: bool = False
+    prefix_cache_mb: int | None = None
+    prefix_slots: int | None = None
     sampling: SamplingParams = field(default_factory=SamplingParams)
 
 

@@ -25,7 +25,17 @@ COMMANDS = (
     "port",
 )
 # Options that take no value: the word after them is not theirs.
-SWITCHES = {"-j", "--json", "--quiet", "--force", "-h", "--help", "-v", "--version"}
+SWITCHES = {
+    "-j",
+    "--json",
+    "--quiet",
+    "--force",
+    "-h",
+    "--help",
+    "-v",
+    "--version",
+    "--prefix-shared",
+}
 # click's, or typer's own copy of it
 USAGE_ERROR: type[Exception] = typer.BadParameter.__bases__[0]
 
@@ -66,7 +76,7 @@ def run(words: list[str]) -> int:
 def _dispatch(words: list[str]) -> int:
     command, rest = split_command(words)
     if command in (None, "help"):
-        if command is None and {"-v", "--version"} & set(rest):
+        if command is None and {"-v", "--version", "--prefix-shared"} & set(rest):
             return _invoke(["version"], ["version"])
         topic = [word for word in rest if word in COMMANDS][:1]
         _invoke([*topic, "--help"], topic or COMMANDS)

@@ -75,7 +75,7 @@ def command(
 
     Prompts of 1,024, 2,048 and 4,096 tokens, three times each, unless -i FILE says otherwise.
     """
-    settings = replace(options.settings_of(context), lanes=1, prefix_cache_mb=0)
+    settings = replace(options.settings_of(context), lanes=1, reuse_prompt=False)
     wanted = read_plan(plan)
     from flm.cli.resident import load_resident
 

@@ -10,9 +10,14 @@ from flm.settings import FIELDS, Settings, key, load_settings
 
 
 def _setting(name: str, *also: str, panel: str) -> Any:
-    """An option for the setting `name`; its value is checked where flm.toml's is."""
+    """An option for the setting `name`; its value is checked where flm.toml's is.
+
+    A switch takes none: it is there, or says nothing.
+    """
     bounds, kind, default = FIELDS[name].metadata, FIELDS[name].type, FIELDS[name].default
-    if "choices" in bounds:
+    if "switch" in bounds:
+        metavar = None
+    elif "choices" in bounds:
         metavar = "|".join(bounds["choices"])
     elif kind is bool:
         metavar = "0|1"
@@ -34,6 +39,7 @@ def _is_number(value: object) -> bool:
 
 
 SERVER, MODEL, DEVICE, PREFIX = "Server", "Model", "Device", "Prefix cache"
+MESSAGES = "Messages"
 COMPATIBLE = "Accepted because FastFlowLM has them"
 
 Words = list[str] | None
@@ -56,9 +62,22 @@ Threads = Annotated[Word, _setting("threads", panel=DEVICE)]
 Lanes = Annotated[Word, _setting("lanes", panel=DEVICE)]
 KvDtype = Annotated[Word, _setting("kv_dtype", panel=DEVICE)]
 
+ReusePrompt = Annotated[Word, _setting("reuse_prompt", panel=PREFIX)]
 PrefixCacheMb = Annotated[Word, _setting("prefix_cache_mb", panel=PREFIX)]
 PrefixSlots = Annotated[Word, _setting("prefix_slots", panel=PREFIX)]
 PrefixMinGain = Annotated[Word, _setting("prefix_min_gain", panel=PREFIX)]
+PrefixPolicy = Annotated[Word, _setting("prefix_policy", panel=PREFIX)]
+PrefixDiskMb = Annotated[Word, _setting("prefix_disk_mb", panel=PREFIX)]
+PrefixDiskPath = Annotated[Word, _setting("prefix_disk_path", panel=PREFIX)]
+PrefixDiskWriteMbS = Annotated[Word, _setting("prefix_disk_write_mb_s", panel=PREFIX)]
+PrefixGhostsMb = Annotated[Word, _setting("prefix_ghosts_mb", panel=PREFIX)]
+PrefixShared = Annotated[bool | None, _setting("prefix_shared", panel=PREFIX)]
+InteractiveTtl = Annotated[Word, _setting("reuse_retained_interactive_ttl", panel=PREFIX)]
+ReuseAudit = Annotated[Word, _setting("reuse_audit", panel=PREFIX)]
+ReadAhead = Annotated[Word, _setting("read_ahead", panel=PREFIX)]
+
+SystemMessagePolicy = Annotated[Word, _setting("system_message_policy", panel=MESSAGES)]
+DeveloperMessagePolicy = Annotated[Word, _setting("developer_message_policy", panel=MESSAGES)]
 
 Pmode = Annotated[Word, _setting("pmode", panel=COMPATIBLE)]
 Preemption = Annotated[Word, _setting("preemption", panel=COMPATIBLE)]

@@ -20,6 +20,8 @@ from flm.settings import Settings
 from flm.text.template import ChatTemplate
 from flm.text.tokenizer import Tokenizer
 
+PREFIX_MB_USUAL = 4096
+
 
 def quiet(text: str) -> None:
     """Nobody wants to be told."""
@@ -37,6 +39,7 @@ class Resident:
     boundaries: BoundaryFinder
     thread: EngineThread
     device: Device
+    reuse: bool = True  # whether requests may begin where kept prompts end
 
     @property
     def context_length(self) -> int:
@@ -63,6 +66,7 @@ def load(
     from flm.devices.machine import memory_bytes
 
     context_length = context_length_of(bundle.context_length, card.context_length, settings.ctx_len)
+    prefix_mb, slots_max = prefix_limits(settings, card)
     plan = plan_memory(
         bundle.layouts,
         # Prepacking keeps a copy beside the mapped file.
@@ -70,7 +74,7 @@ def load(
         context_length=context_length,
         lanes=settings.lanes,
         kv_dtype=settings.kv_dtype,
-        prefix_bytes=settings.prefix_cache_mb * MIB,
+        prefix_bytes=prefix_mb * MIB,
         machine_bytes=memory_bytes(),
     )
     for line in plan.lines():
@@ -80,7 +84,7 @@ def load(
     template = ChatTemplate.load(
         bundle.folder, bos_token=tokenizer.bos_token, eos_token=tokenizer.eos_token
     )
-    engine = _engine(bundle, plan, settings, device, tokenizer, say, warn, clock)
+    engine = _engine(bundle, plan, settings, slots_max, device, tokenizer, say, warn, clock)
     return Resident(
         card=card,
         bundle=bundle,
@@ -90,13 +94,22 @@ def load(
         boundaries=BoundaryFinder(template, tokenizer),
         thread=EngineThread(engine),
         device=device,
+        reuse=settings.reuse_prompt,
     )
+
+
+def prefix_limits(settings: Settings, card: Card) -> tuple[int, int | None]:
+    """(MiB, snapshots; None: as many as fit): as asked for, else as the card says."""
+    asked = (settings.prefix_cache_mb, card.prefix_cache_mb, PREFIX_MB_USUAL)
+    cache_mb = next(mb for mb in asked if mb is not None)
+    return cache_mb if settings.reuse_prompt else 0, settings.prefix_slots or card.prefix_slots
 
 
 def _engine(
     bundle: Bundle,
     plan: MemoryPlan,
     settings: Settings,
+    slots_max: int | None,
     device: Device,
     tokenizer: Tokenizer,
     say: Callable[[str], None],
@@ -109,7 +122,7 @@ def _engine(
     runner = Runner(program, device, layout, lanes, vocabulary=bundle.vocabulary)
     cache = PrefixCache(
         bytes_max=plan.prefix,
-        slots_max=settings.prefix_slots,
+        slots_max=slots_max,
         gain_min=settings.prefix_min_gain,
         row_bytes=layout.row_bytes,
         state_bytes=layout.state_bytes,

@@ -12,6 +12,7 @@ from flm import __version__, console
 from flm.cli.app import COMMANDS, run, split_command
 from flm.hub.shelf import Shelf
 from flm.models.cards import cards
+from flm.settings import Settings
 
 
 @pytest.fixture(autouse=True)
@@ -41,6 +42,8 @@ def mine(home: Path) -> Path:
         ("--port 8001 serve --quiet smollm2:135m", "serve", "--port 8001 --quiet smollm2:135m"),
         ("--json list", "list", "--json"),
         ("--port=8001 serve", "serve", "--port=8001"),
+        ("--prefix-shared serve smollm2:135m", "serve", "--prefix-shared smollm2:135m"),
+        ("--reuse-prompt off serve", "serve", "--reuse-prompt off"),
         ("--help serve", "serve", "--help"),
         ("-v", None, "-v"),
         ("", None, ""),
@@ -211,3 +214,15 @@ def test_help_explains_and_ends_well(words: list[str], capsys: pytest.CaptureFix
 def test_nothing_at_all_gets_help_too(capsys: pytest.CaptureFixture[str]) -> None:
     assert run([]) == 1
     assert "Usage: flm" in capsys.readouterr().out
+
+
+def test_words_of_the_prefix_cache_reach_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Settings] = []
+    monkeypatch.setattr("flm.cli.serve._serve", lambda model, settings: seen.append(settings))
+    flags = "--reuse-prompt off --read-ahead off --prefix-shared --prefix-disk-path ~/kept"
+    assert run(["serve", *flags.split(), "smollm2:135m"]) == 0
+    assert run(["serve", "smollm2:135m"]) == 0
+    given, usual = seen
+    assert (given.reuse_prompt, given.read_ahead, given.prefix_shared) == (False, False, True)
+    assert given.prefix_disk_path == Path.home() / "kept"
+    assert (usual.reuse_prompt, usual.read_ahead, usual.prefix_shared) == (True, True, False)

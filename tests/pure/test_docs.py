@@ -10,13 +10,15 @@ from flm.settings import FIELDS, expected, key
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-SHOWN = {None: "from the machine or model", True: "1", False: "0", (): "none"}
+SHOWN = {None: "automatic", True: "1", False: "0", (): "none"}
 
 
 def test_every_setting_stands_in_the_docs_as_it_is() -> None:
     page = (ROOT / "docs" / "configuration.md").read_text()
     for name, field in FIELDS.items():
         default = "~/.config/flm" if field.default is MISSING else field.default
+        if default is True and "choices" in field.metadata:
+            default = "on"
         default = SHOWN.get(default, default)
         row = f"| `{key(name)}` | {default} | {expected(name)} | {field.metadata['help']} |"
         assert row in page, row

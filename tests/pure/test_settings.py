@@ -1,11 +1,14 @@
 """Later sources win, and what cannot be right is refused by name."""
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from flm.engine.residency import prefix_limits
 from flm.errors import BadSettings
+from flm.models.cards import find
 from flm.settings import Settings, expected, key, load_settings, variable
 
 
@@ -46,7 +49,7 @@ def test_every_setting_can_be_written_in_every_place() -> None:
         if isinstance(value, tuple):
             text, value = "a, b", ("a", "b")
         elif value is None:
-            text, value = "700", 700
+            text, value = "700", Path("700") if field.type == Path | None else 700
         from_environment = load_settings(environ={variable(field.name): text})
         from_flags = load_settings({field.name: text}, environ={})
         assert getattr(from_environment, field.name) == getattr(from_flags, field.name) == value
@@ -117,3 +120,33 @@ def test_minus_one_and_empty_mean_not_given() -> None:
 def test_keys_are_flags() -> None:
     names = {key(field.name) for field in fields(Settings)}
     assert {"ctx-len", "q-len", "socket", "api-key", "prefill-chunk-len", "pmode"} <= names
+
+
+def test_the_seeds_on_and_off_are_understood_everywhere() -> None:
+    assert Settings().reuse_prompt
+    assert Settings().read_ahead
+    assert not load_settings({"reuse_prompt": "off"}, environ={}).reuse_prompt
+    assert not load_settings(environ={"FLM_READ_AHEAD": "off"}).read_ahead
+    write('reuse-prompt = "off"\nread-ahead = false')
+    settings = load_settings({"reuse_prompt": "on"}, environ={})
+    assert (settings.reuse_prompt, settings.read_ahead) == (True, False)
+    with pytest.raises(BadSettings, match=r"--reuse-prompt is 'maybe'.* one of on, off") as error:
+        load_settings({"reuse_prompt": "maybe"}, environ={})
+    assert error.value.fix.endswith(": on")
+
+
+@pytest.mark.parametrize(
+    ("flags", "card_mb", "card_slots", "limits"),
+    [
+        ({}, None, None, (4096, None)),
+        ({}, 1536, 4, (1536, 4)),
+        ({"prefix_cache_mb": 512, "prefix_slots": 9}, 1536, 4, (512, 9)),
+        ({"prefix_cache_mb": 0}, 1536, 4, (0, 4)),
+        ({"reuse_prompt": False}, 1536, 4, (0, 4)),
+    ],
+)
+def test_a_models_card_bounds_its_prefix_cache_where_no_setting_does(
+    flags: dict[str, Any], card_mb: int, card_slots: int, limits: tuple[int, int]
+) -> None:
+    card = replace(find("smollm2"), prefix_cache_mb=card_mb, prefix_slots=card_slots)
+    assert prefix_limits(Settings(**flags), card) == limits
