@@ -1,0 +1,293 @@
+"""Ghosts: token ids of prompts seen lately, without memory, and what became of their snapshots.
+
+So that "evicted" and "never captured" are known, not guessed. Each domain has a trie of its own.
+
+Invariants, which `check` asserts:
+  * `bytes_held <= bytes_max` after every call: the prompt seen longest ago goes first.
+  * A leaf ends a prompt; a node between has at least two children, so an edge is as long as it can.
+  * A node has the fates of the offsets on its edge, (end of its parent, its own end].
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Protocol, Self
+
+from flm.core.alike import common_length
+from flm.core.prompt import BoundaryKind, Prompt
+
+TOKEN_BYTES = 4  # token ids are int32, packed
+NODE_BYTES = 640  # what a node takes beside its tokens, about
+FATE_BYTES = 320
+THEIRS_MAX = 16_384  # tokens of the likest earlier prompt that a finding carries
+
+
+class FateKind(Enum):
+    """What became of a snapshot. The value is said in the log."""
+
+    EVICTED = "evicted"
+    SMALL_GAIN = "too small a gain"
+    NO_ROOM = "no room"
+    TOO_LONG = "longer than the budget"
+    CANCELLED = "cancelled before it was reached"
+    REUSE_OFF = "reuse was off"
+    BROKEN = "broken on disk"
+    NO_BOUNDARY = "no boundary there"  # nothing was noted: no prompt had one
+
+
+@dataclass(frozen=True, slots=True)
+class Fate:
+    """At `offset` nothing is kept; `boundary` is what was to be, None if unknown."""
+
+    kind: FateKind
+    offset: int
+    boundary: BoundaryKind | None = None
+    outgrown: bool = False  # evicted, for its conversation had a newer one
+
+    def __str__(self) -> str:
+        words = [self.kind.value]
+        if self.boundary:
+            words.append(f"({'an outgrown ' if self.outgrown else ''}{self.boundary.value})")
+        return " ".join(words)
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """What earlier prompts have in common with one, as far as one trie knows."""
+
+    seen: int = 0  # tokens
+    theirs: bytes = b""  # how the youngest of the likest goes on, packed
+    fates: tuple[Fate, ...] = ()  # on the way there, rising by offset
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What the engine's thread can tell cheaply about a prompt; `explain` reads it elsewhere.
+
+    `prompt.tokens[:offset]` would be reused now, from `tier` (None: nothing would);
+    `prompt.tokens[:seen]` begins an earlier prompt, which goes on with `theirs` (packed, may be
+    empty). `fates` lie in (offset, seen]. `gain_min` is the least that is worth a save.
+    """
+
+    prompt: Prompt
+    offset: int
+    tier: str | None
+    seen: int
+    theirs: bytes
+    fates: tuple[Fate, ...]
+    gain_min: int
+
+
+def found(
+    prompt: Prompt,
+    *,
+    offset: int,
+    tier: str | None,
+    gain_min: int,
+    sightings: Iterable[Sighting],
+) -> Finding:
+    """The finding that the sightings of all tries come to."""
+    sightings = list(sightings)
+    most = max(sightings, key=lambda one: one.seen, default=Sighting())
+    seen = max(most.seen, offset)
+    theirs = most.theirs if most.seen == seen else b""
+    fates = {fate.offset: fate for one in sightings for fate in one.fates}
+    between = tuple(fates[at] for at in sorted(fates) if offset < at <= seen)
+    return Finding(prompt, offset, tier, seen, theirs, between, gain_min)
+
+
+class TokenNode(Protocol):
+    """Of a trie over packed tokens: the nodes of `Trie` and those of `Ghosts`."""
+
+    @property
+    def tokens(self) -> bytes: ...
+    @property
+    def children(self) -> "dict[bytes, Self]": ...
+
+
+def beyond(node: TokenNode, matched: int = 0) -> bytes:
+    """How the youngest below `node` goes on after `matched` bytes of its edge: packed tokens."""
+    edges, length = [node.tokens[matched:]], 0
+    while node.children and length < THEIRS_MAX * TOKEN_BYTES:
+        node = next(reversed(node.children.values()))
+        edges.append(node.tokens)
+        length += len(node.tokens)
+    return b"".join(edges)[: THEIRS_MAX * TOKEN_BYTES]
+
+
+@dataclass(eq=False, slots=True)
+class Ghost:
+    """A stretch that several prompts share, or the end of one."""
+
+    tokens: bytes  # of the edge, packed
+    end: int
+    parent: "Ghost | None" = None
+    children: "dict[bytes, Ghost]" = field(default_factory=dict)  # by first token, youngest last
+    fates: dict[int, Fate] = field(default_factory=dict)  # by offset
+
+    @property
+    def bytes(self) -> int:
+        return NODE_BYTES + len(self.tokens) + FATE_BYTES * len(self.fates)
+
+
+class Ghosts:
+    def __init__(self, bytes_max: int) -> None:
+        self.bytes_max = bytes_max
+        self.bytes_held = 0
+        self._roots: dict[str, Ghost] = {}  # by domain
+        self._leaves: dict[Ghost, str] = {}  # its domain; seen longest ago first
+
+    def remember(self, prompt: Prompt) -> None:
+        """A prompt that was leased; look for its like before, or it finds itself."""
+        if prompt.tokens:
+            self._walk(prompt.domain, prompt.packed)
+            self._fit()
+
+    def note(self, domain: str, tokens: bytes, fate: Fate) -> None:
+        """What became of a snapshot of `tokens`, packed, whose last is at `fate.offset`."""
+        assert len(tokens) == fate.offset * TOKEN_BYTES, "a fate of other tokens"
+        if not tokens:
+            return
+        ghost = self._walk(domain, tokens)
+        self.bytes_held += 0 if fate.offset in ghost.fates else FATE_BYTES
+        ghost.fates[fate.offset] = fate
+        self._fit()
+
+    def forget(self, domain: str) -> None:
+        if root := self._roots.pop(domain, None):
+            for ghost in _below(root):
+                self.bytes_held -= ghost.bytes
+                self._leaves.pop(ghost, None)
+
+    def find(self, prompt: Prompt) -> Sighting:
+        """Of the prompt's own domain."""
+        root = self._roots.get(prompt.domain)
+        if root is None:
+            return Sighting()
+        ghost, partly, at = _match(root, prompt.packed)
+        way = [partly] if partly else []
+        node: Ghost | None = ghost
+        while node:
+            way.append(node)
+            node = node.parent
+        seen = at // TOKEN_BYTES
+        fates = {offset: fate for one in way for offset, fate in one.fates.items()}
+        theirs = (
+            beyond(partly, at - ghost.end * TOKEN_BYTES)
+            if partly
+            else beyond(ghost, len(ghost.tokens))
+        )
+        return Sighting(seen, theirs, tuple(fates[o] for o in sorted(fates) if o <= seen))
+
+    def check(self) -> None:
+        assert self.bytes_held <= self.bytes_max
+        ghosts = [ghost for root in self._roots.values() for ghost in _below(root)]
+        assert self.bytes_held == sum(ghost.bytes for ghost in ghosts)
+        assert {ghost for ghost in ghosts if not ghost.children} == set(self._leaves)
+        for ghost in ghosts:
+            start = ghost.parent.end if ghost.parent else 0
+            assert len(ghost.tokens) == (ghost.end - start) * TOKEN_BYTES
+            assert all(start < offset <= ghost.end for offset in ghost.fates)
+            assert ghost.parent is None or len(ghost.children) != 1, "an edge cut for nothing"
+            for first, child in ghost.children.items():
+                assert child.parent is ghost
+                assert child.tokens.startswith(first)
+
+    def _walk(self, domain: str, tokens: bytes) -> Ghost:
+        """The ghost on whose edge `tokens` end, new as far as need be, and now the youngest."""
+        root = self._roots.get(domain)
+        if root is None:
+            root = self._roots[domain] = Ghost(b"", 0)
+            self.bytes_held += root.bytes
+        ghost, partly, at = _match(root, tokens)
+        rest = tokens[at:]
+        if partly and not rest:
+            ghost = partly
+        elif partly:
+            ghost = self._grow(self._split(partly, at // TOKEN_BYTES), rest)
+        elif rest and ghost in self._leaves and ghost is not root:
+            ghost.tokens += rest
+            ghost.end += len(rest) // TOKEN_BYTES
+            self.bytes_held += len(rest)
+        elif rest:
+            ghost = self._grow(ghost, rest)
+        self._touch(ghost, domain)
+        return ghost
+
+    def _touch(self, ghost: Ghost, domain: str) -> None:
+        leaf = ghost
+        while leaf.children:
+            leaf = next(reversed(leaf.children.values()))
+        self._leaves.pop(leaf, None)
+        self._leaves[leaf] = domain
+        while parent := ghost.parent:
+            first = ghost.tokens[:TOKEN_BYTES]
+            parent.children[first] = parent.children.pop(first)
+            ghost = parent
+
+    def _grow(self, parent: Ghost, tokens: bytes) -> Ghost:
+        ghost = Ghost(tokens, parent.end + len(tokens) // TOKEN_BYTES, parent)
+        parent.children[tokens[:TOKEN_BYTES]] = ghost
+        self.bytes_held += ghost.bytes
+        return ghost
+
+    def _split(self, ghost: Ghost, offset: int) -> Ghost:
+        """Cut its edge in two; the upper part, a new one that ends at `offset`."""
+        assert ghost.parent
+        cut = (offset - ghost.parent.end) * TOKEN_BYTES
+        upper = Ghost(ghost.tokens[:cut], offset, ghost.parent)
+        upper.fates = {at: fate for at, fate in ghost.fates.items() if at <= offset}
+        ghost.fates = {at: fate for at, fate in ghost.fates.items() if at > offset}
+        ghost.parent.children[upper.tokens[:TOKEN_BYTES]] = upper
+        ghost.tokens, ghost.parent = ghost.tokens[cut:], upper
+        upper.children[ghost.tokens[:TOKEN_BYTES]] = ghost
+        self.bytes_held += NODE_BYTES
+        return upper
+
+    def _fit(self) -> None:
+        while self.bytes_held > self.bytes_max:
+            self._drop(next(iter(self._leaves)))
+
+    def _drop(self, leaf: Ghost) -> None:
+        domain = self._leaves.pop(leaf)
+        self.bytes_held -= leaf.bytes
+        parent = leaf.parent
+        assert parent, "a root is no leaf"
+        del parent.children[leaf.tokens[:TOKEN_BYTES]]
+        if parent.parent:  # what is left below it: one child, or else it would not be
+            if len(parent.children) == 1:
+                self._join(parent, next(iter(parent.children.values())))
+        elif not parent.children:
+            self.bytes_held -= parent.bytes
+            del self._roots[domain]
+
+    def _join(self, upper: Ghost, lower: Ghost) -> None:
+        assert upper.parent
+        lower.tokens = upper.tokens + lower.tokens
+        lower.fates = upper.fates | lower.fates
+        lower.parent = upper.parent
+        siblings = upper.parent.children
+        first = upper.tokens[:TOKEN_BYTES]
+        del siblings[first]  # its age among them is lost: it counts as young
+        siblings[first] = lower
+        self.bytes_held -= NODE_BYTES
+
+
+def _match(root: Ghost, tokens: bytes) -> tuple[Ghost, Ghost | None, int]:
+    """(the deepest wholly on the way, the one below that is in part, bytes matched)."""
+    ghost, at = root, 0
+    while child := ghost.children.get(tokens[at : at + TOKEN_BYTES]):
+        if not tokens.startswith(child.tokens, at):
+            rest = tokens[at : at + len(child.tokens)]
+            alike = common_length(child.tokens, rest) // TOKEN_BYTES * TOKEN_BYTES
+            return ghost, child, at + alike
+        ghost, at = child, at + len(child.tokens)
+    return ghost, None, at
+
+
+def _below(ghost: Ghost) -> Iterator[Ghost]:
+    stack = [ghost]
+    while stack:
+        one = stack.pop()
+        yield one
+        stack.extend(one.children.values())
