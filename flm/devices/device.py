@@ -2,9 +2,8 @@
 
 A program's graph has the inputs `ids` [B, T] int64, `offsets` [B] int32 (rows each lane already
 holds) and `last` [1] int64 (the row of the pass whose logits are wanted), and one input `NAME`
-for each memory tensor, whose first axis is B. A graph with state also has `pad` [1] int64: rows to
-add inside attention, for a lone prefill token (see runner/runner.py). Its outputs are `logits`
-[B, 1, vocabulary] float32 and `NAME.out` for each memory tensor, written over `NAME` in place.
+for each memory tensor, whose first axis is B. Its outputs are `logits` [B, 1, vocabulary] float32
+and `NAME.out` for each memory tensor, written over `NAME` in place.
 """
 
 from collections.abc import Mapping
@@ -18,7 +17,7 @@ from flm.core.tensor import TensorSpec
 
 Array = npt.NDArray[Any]
 
-IDS, OFFSETS, LAST, PAD, LOGITS, OUT = "ids", "offsets", "last", "pad", "logits", ".out"
+IDS, OFFSETS, LAST, LOGITS, OUT = "ids", "offsets", "last", "logits", ".out"
 # The ONNX that graphs are written in: versions, and the domain of onnxruntime's own operators.
 OPSET, IR_VERSION, MICROSOFT = 21, 10, "com.microsoft"
 

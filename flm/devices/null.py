@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from flm.core.tensor import MemoryKind, TensorSpec
-from flm.devices.device import IDS, LAST, LOGITS, OFFSETS, OUT, PAD, Array, Buffer, zeros
+from flm.devices.device import IDS, LAST, LOGITS, OFFSETS, OUT, Array, Buffer, zeros
 from flm.errors import PassCancelled
 
 PRIME = 2039  # every value held is below 2048, so float16 holds it too
@@ -55,8 +55,6 @@ class NullProgram:
         # A size of 0 is one the buffers decide: lanes, tokens, capacity.
         inputs = [TensorSpec(IDS, (0, 0), "int64"), TensorSpec(OFFSETS, (0,), "int32")]
         inputs.append(TensorSpec(LAST, (1,), "int64"))
-        if any(kind is MemoryKind.STATE for _, kind, *_ in memory):
-            inputs.append(TensorSpec(PAD, (1,), "int64"))  # changes nothing here
         outputs = [TensorSpec(LOGITS, (0, 1, vocabulary))]
         for name, kind, shape, dtype in memory:
             whole = (0, shape[0], 0, shape[1]) if kind is MemoryKind.ROWS else (0, *shape)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from flm.core.tensor import MemoryKind
-from flm.devices.device import IDS, LAST, LOGITS, OFFSETS, OUT, PAD, Array
+from flm.devices.device import IDS, LAST, LOGITS, OFFSETS, OUT, Array
 from flm.graph import functions
 from flm.graph.emit import Emitter
 from flm.graph.matrices import store_matrices, store_rows
@@ -51,10 +51,7 @@ class Heads:
 class Blocks:
     """Emits into one graph; `memory` lists what the model carries from token to token."""
 
-    def __init__(
-        self, emitter: Emitter, numerics: Numerics, *, epsilon: float, padded: bool = False
-    ) -> None:
-        """`padded`: attention takes extra rows that state must not see."""
+    def __init__(self, emitter: Emitter, numerics: Numerics, *, epsilon: float) -> None:
         self.e = emitter
         self.memory: list[MemoryTensor] = []
         self._numerics = numerics
@@ -65,14 +62,6 @@ class Blocks:
         with emitter.scope("frame"):
             (tokens,) = emitter.op("Shape", [self.ids], start=1, end=2)
             (count,) = emitter.op("Cast", [tokens], to=6)
-            self._padding: list[str] = []
-            if padded:
-                pad = emitter.input(PAD, "int64", [1])
-                before, after = emitter.constant([0, 0, 0, 0]), emitter.constant([0])
-                (pads,) = emitter.op("Concat", [before, pad, after], axis=0)
-                self._padding = [pads, tokens]
-                (extra,) = emitter.op("Cast", [pad], to=6)
-                (count,) = emitter.op("Add", [count, extra])
             (totals,) = emitter.op("Add", [offsets, count])
             # What GroupQueryAttention asks for: each lane's rows less one, and the longest.
             (self._lengths,) = emitter.op("Sub", [totals, emitter.constant([1], "int32")])
@@ -180,8 +169,8 @@ class Blocks:
         """Query, key and value (or all in one), [B,T,...] each: [B,T,heads*width]."""
         key, value = (self.rows(f"layers.{index}.{name}", h) for name in ("key", "value"))
         y, *_ = self.e.call(
-            functions.attention(packed=len(qkv) == 1, padded=bool(self._padding)),
-            [*qkv, key, value, self._lengths, self._total, r.cos, r.sin, *self._padding],
+            functions.attention(packed=len(qkv) == 1),
+            [*qkv, key, value, self._lengths, self._total, r.cos, r.sin],
             [self.e.path("attended"), key + OUT, value + OUT],
             num_heads=h.count,
             kv_num_heads=h.kv_count,

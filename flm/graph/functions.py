@@ -184,18 +184,16 @@ def add_rms_norm() -> "onnx.FunctionProto":
 
 
 @cache
-def attention(*, packed: bool, padded: bool) -> "onnx.FunctionProto":
+def attention(*, packed: bool) -> "onnx.FunctionProto":
     """Rotary positions, rows appended in place, grouped-query attention over all rows so far.
 
     query [B,T,heads*width] (packed: query, key and value in one), key and value
     [B,T,kv_heads*width], rows [B,kv_heads,capacity,width] of type `row_type`, lengths [B] int32
     (rows with this pass, less one), total int32 (the longest), cos and sin [positions, width/2].
-    Padded: `pads` (ONNX Pad's) adds rows behind the T, of which only `tokens` [1] are given back.
     """
     parts = ["query"] if packed else ["query", "key", "value"]
     cast, missing = [f"{part}_cast" for part in parts], [""] * (3 - len(parts))
     rest = ["past_key", "past_value", "lengths", "total", "cos", "sin"]
-    wide = [f"{part}_wide" for part in parts] if padded else parts
     node = _node(
         "GroupQueryAttention",
         [*cast, *missing, *rest],
@@ -206,26 +204,18 @@ def attention(*, packed: bool, padded: bool) -> "onnx.FunctionProto":
         scale=_ref("float", "scale"),
         do_rotary=1,
     )
-    pad = [_node("Pad", [part, "pads"], [name]) for part, name in zip(parts, wide, strict=True)]
-    cut = [
-        _node("Constant", [], ["zero"], value_ints=[0]),
-        _node("Constant", [], ["one"], value_ints=[1]),
-        _node("Slice", ["uncast", "zero", "tokens", "one"], ["y"]),
-    ]
     return _function(
-        ("Packed" if packed else "") + ("Padded" if padded else "") + "Attention",
-        [*parts, *rest, *(["pads", "tokens"] if padded else [])],
+        "PackedAttention" if packed else "Attention",
+        [*parts, *rest],
         ["y", "key_rows", "value_rows"],
         ["num_heads", "kv_num_heads", "scale", "row_type"],
         [
-            *(pad if padded else []),
             *[
                 _node("Cast", [part], [name], to=_ref("int", "row_type"))
-                for part, name in zip(wide, cast, strict=True)
+                for part, name in zip(parts, cast, strict=True)
             ],
             node,
-            _node("Cast", ["attended"], ["uncast" if padded else "y"], to=1),
-            *(cut if padded else []),
+            _node("Cast", ["attended"], ["y"], to=1),
         ],
     )
 

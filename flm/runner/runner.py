@@ -10,7 +10,7 @@ from threading import Lock
 from flm.core.alike import common_length
 from flm.core.step import Span, Step
 from flm.core.tensor import TensorSpec
-from flm.devices.device import IDS, LAST, LOGITS, OFFSETS, PAD, Array, Buffer, Device, Program
+from flm.devices.device import IDS, LAST, LOGITS, OFFSETS, Array, Buffer, Device, Program
 from flm.memory.lanes import Lanes
 from flm.memory.layout import MemoryLayout
 from flm.memory.snapshot import Snapshot, empty_rows
@@ -38,7 +38,6 @@ class Runner:
         self._chunk_ids = self._new_ids
         self._offsets = device.allocate(TensorSpec(OFFSETS, (count,), "int32"))
         self._last = device.allocate(TensorSpec(LAST, (1,), "int64"))
-        self._pad = device.allocate(TensorSpec(PAD, (1,), "int64"))
         self._logits = device.allocate(TensorSpec(LOGITS, (count, 1, vocabulary)))
         self._running: Step | None = None
         self._lock = Lock()
@@ -49,7 +48,14 @@ class Runner:
         They are views that the lane's next pass writes over. Raises NoRoom before anything has
         changed; DeviceFailed or PassCancelled with the memory of the spans half-written.
         """
-        self._lanes.ensure(max(span.end for span in step.spans) + self._pads(step))
+        first = step.spans[0]
+        lone = step.prefill and len(first.tokens) == 1
+        # A pass of one row adds up in another order than one of several. Where only rows carry
+        # over, a lone prefill token runs as two; a state would see it twice, so there a token is
+        # alone only as a whole prompt, and what it leaves is not what a longer prompt's start does.
+        twice = lone and not self._layout.state
+        assert not lone or twice or first.start == 0, f"{first} is a pass of one row"
+        self._lanes.ensure(max(span.end for span in step.spans) + twice)
         for span in step.spans:
             assert self._lanes[span.lane].rows >= span.start, f"{span} leaves a gap"
             self._lanes.rewind(span.lane, span.start)
@@ -57,7 +63,7 @@ class Runner:
             self._running = step
         try:
             if step.prefill:
-                self._read(step.spans[0], pad=self._pads(step))
+                self._read(first, twice=twice)
             else:
                 for spans in adjacent(step.spans):
                     self._decode(spans)
@@ -65,7 +71,7 @@ class Runner:
             with self._lock:
                 self._running = None
         for span in step.spans:
-            self._lanes.advance(span.lane, span.tokens, read=step.prefill)
+            self._lanes.advance(span.lane, span.tokens, read=step.prefill and twice == lone)
         logits = self._logits.array()
         return {span.lane: logits[span.lane, 0] for span in step.spans}
 
@@ -108,18 +114,8 @@ class Runner:
         self._write_state(lane, snapshots[-1] if snapshots else None)
         self._lanes.advance(lane, wanted[resident:], read=True)
 
-    def _pads(self, step: Step) -> int:
-        """onnxruntime's attention adds up in another order for one row than for several. A lone
-        prefill token runs as two rows, so that its row is the same however a prompt was cut.
-        """
-        return int(step.prefill and len(step.spans[0].tokens) == 1)
-
-    def _read(self, span: Span, *, pad: int) -> None:
-        tokens = [*span.tokens]
-        if PAD in self._program.inputs:
-            self._pad.array()[0] = pad  # inside attention: a state must not see the second row
-        else:
-            tokens += tokens[:pad]
+    def _read(self, span: Span, *, twice: bool) -> None:
+        tokens = span.tokens * 2 if twice else span.tokens
         if self._chunk_ids.spec.shape != (1, len(tokens)):
             self._chunk_ids = self._device.allocate(TensorSpec(IDS, (1, len(tokens)), "int64"))
         self._chunk_ids.array()[0] = tokens
@@ -128,7 +124,6 @@ class Runner:
     def _decode(self, spans: list[Span]) -> None:
         ids = self._new_ids.part(spans[0].lane, spans[-1].lane + 1)
         ids.array()[:, 0] = [span.tokens[0] for span in spans]
-        self._pad.array()[0] = 0
         self._pass(spans, ids, last=0)
 
     def _pass(self, spans: list[Span], ids: Buffer, *, last: int) -> None:
@@ -138,8 +133,6 @@ class Runner:
         offsets.array()[:] = [span.start for span in spans]
         self._last.array()[0] = last
         inputs = {IDS: ids, OFFSETS: offsets, LAST: self._last}
-        if PAD in self._program.inputs:
-            inputs[PAD] = self._pad
         for buffer in inputs.values():
             buffer.to_device()
         self._program.run({**self._lanes.buffers(start, stop), **inputs, LOGITS: logits})

@@ -56,7 +56,7 @@ def emit(source: Source, emitter: Emitter, numerics: Numerics) -> Emitted:
     _check(source, hybrid)
     shape = hybrid.shape
     w = _weights(source, hybrid)
-    b = Blocks(emitter, numerics, epsilon=shape.epsilon, padded=True)
+    b = Blocks(emitter, numerics, epsilon=shape.epsilon)
     width = hybrid.rotary_width
     rotary = b.rotary(shape.rope_base ** (-np.arange(0, width, 2) / width), shape.context_length)
 

@@ -2,12 +2,17 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from flm.core.request import SamplingParams
+from flm.core.prompt import Prompt
+from flm.core.request import Request, SamplingParams
 from flm.core.step import Span, Step
+from flm.devices.device import Array
+from flm.devices.selftest import lone_row_alike
+from flm.engine.sampler import Sample
 from flm.graph.weights.gguf import GgufFile
 from flm.memory.lanes import Lanes
 from flm.memory.layout import MemoryLayout
@@ -15,6 +20,12 @@ from tests.engine.rig import VOCABULARY, Recorder, Rig, prompt_of, request_of, s
 from tests.models.drive import FIXTURES, Graph
 
 HEAD, TURN, TAIL = some_tokens(1, 33), some_tokens(2, 1), some_tokens(3, 20)
+PROMPTS = {
+    "head": prompt_of(HEAD),
+    "turn": prompt_of(HEAD, TURN),
+    "tail": prompt_of(HEAD, TURN, TAIL),
+    "other": prompt_of(HEAD, TAIL),
+}
 HOT = SamplingParams(temperature=1.0, seed=9)
 
 
@@ -35,34 +46,73 @@ def rig(graph: Graph, tmp_path: Path) -> Callable[..., Rig]:
         parts = graph.program, graph.device, layout, room
         return Recorder(*parts, vocabulary=VOCABULARY), room
 
-    def make(**sizes: int) -> Rig:
+    def make(**sizes: Any) -> Rig:
         return Rig(tmp_path, layout=graph.emitted.layout, make_runner=cpu_runner, **sizes)
 
     return make
 
 
-@pytest.mark.parametrize("chunk_len_max", [1, 2, 7, 64])
+def ask(rig: Rig, prompts: dict[str, Prompt], *, side_by_side: bool) -> None:
+    requests = [request_of(n, p, sampling=HOT, max_tokens=12) for n, p in prompts.items()]
+    for group in [requests] if side_by_side else [[request] for request in requests]:
+        rig.run(*group)
+
+
+def again(prompts: dict[str, Prompt]) -> dict[str, Prompt]:
+    return {f"{name} again": prompt for name, prompt in prompts.items()}
+
+
+chunk_lens = pytest.mark.parametrize("chunk_len_max", [1, 2, 7, 64])
+
+
+@chunk_lens
 def test_warm_equals_cold_bit_for_bit(rig, chunk_len_max: int) -> None:
     cold = rig(cache_bytes=0, lanes=1, chunk_len_max=256)
     warm = rig(lanes=3, chunk_len_max=chunk_len_max)
-    prompts = {
-        "head": prompt_of(HEAD),
-        "turn": prompt_of(HEAD, TURN),
-        "tail": prompt_of(HEAD, TURN, TAIL),
-        "other": prompt_of(HEAD, TAIL),
-    }
-    for name, prompt in prompts.items():
-        cold.run(request_of(name, prompt, sampling=HOT, max_tokens=12))
-    warm.run(
-        *(request_of(name, prompt, sampling=HOT, max_tokens=12) for name, prompt in prompts.items())
-    )
-    again = {f"{name} again": prompt for name, prompt in prompts.items()}
-    warm.run(
-        *(request_of(name, prompt, sampling=HOT, max_tokens=12) for name, prompt in again.items())
-    )
-    for name, prompt in prompts.items():
+    ask(cold, PROMPTS, side_by_side=False)
+    for prompts in (PROMPTS, again(PROMPTS)):
+        # Where a lone row differs, only replies decoded alone can equal those of one lane.
+        ask(warm, prompts, side_by_side=lone_row_alike())
+    for name, prompt in PROMPTS.items():
         assert warm.tokens(name) == warm.tokens(f"{name} again") == cold.tokens(name)
         assert warm.finished(f"{name} again").usage.cached_tokens == len(prompt.tokens)
+
+
+class First:
+    """Samplers that note the logits of each request's first token: what reading its prompt gave."""
+
+    def __init__(self) -> None:
+        self.logits: dict[str, Array] = {}
+
+    def __call__(self, request: Request) -> Sample:
+        def sample(tokens: list[int], logits: Array) -> int:
+            self.logits.setdefault(request.id, logits.copy())
+            return int(logits.argmax())
+
+        return sample
+
+
+@chunk_lens
+def test_what_reading_a_prompt_gives_does_not_tell_how_it_was_cut_or_beside_whom(
+    rig, chunk_len_max: int
+) -> None:
+    cold_first, warm_first = First(), First()
+    cold = rig(cache_bytes=0, lanes=1, chunk_len_max=256, sampler_for=cold_first)
+    warm = rig(lanes=3, chunk_len_max=chunk_len_max, sampler_for=warm_first)
+    rows = {}
+    for name, prompt in PROMPTS.items():
+        ask(cold, {name: prompt}, side_by_side=False)
+        rows[prompt.tokens] = cold.runner.save(0, 0, len(prompt.tokens)).rows
+    for prompts in (PROMPTS, again(PROMPTS)):
+        ask(warm, prompts, side_by_side=True)
+        assert any(len(step.spans) > 1 for step in warm.steps)
+        for lane in range(3):  # what it was lent for last
+            tokens = tuple(warm.lanes[lane].resident)
+            for name, array in warm.runner.save(lane, 0, len(tokens)).rows.items():
+                np.testing.assert_array_equal(array, rows[tokens][name])
+    for name in PROMPTS:
+        for found in (name, f"{name} again"):
+            np.testing.assert_array_equal(warm_first.logits[found], cold_first.logits[name])
 
 
 def test_restored_memory_is_the_same_to_the_bit(rig) -> None:

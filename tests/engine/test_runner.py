@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from flm.core.step import Span, Step
+from flm.devices.device import IDS
 from flm.devices.null import fingerprint
 from flm.errors import DeviceFailed, PassCancelled
 from flm.runner.batch import adjacent
@@ -95,14 +96,44 @@ def test_state_is_saved_only_where_it_stands(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("start", [0, 1, 2, 14])
-@both
-def test_a_lone_token_reads_as_in_a_longer_chunk(tmp_path, layout, start: int) -> None:
-    runner, lanes = null_runner(tmp_path, layout, capacity_start=4, capacity_max=16)
+def test_a_lone_token_reads_as_in_a_longer_chunk(tmp_path, start: int) -> None:
+    runner, lanes = null_runner(tmp_path, STATELESS, capacity_start=4, capacity_max=16)
     expected = read(runner, 0, TOKENS[: start + 1])
     if start:
         read(runner, 1, TOKENS[:start])
     np.testing.assert_array_equal(read(runner, 1, TOKENS[start : start + 1], start=start), expected)
     assert lanes[1].rows == len(lanes[1].resident) == start + 1
+
+
+@both
+def test_what_counts_as_read_came_from_passes_of_several_rows(tmp_path, layout) -> None:
+    runner, lanes = null_runner(tmp_path, layout)
+    passes, run = [], runner._program.run
+    runner._program.run = lambda buffers: (passes.append(buffers[IDS].spec.shape[1]), run(buffers))
+    for length in (1, 2, 9):
+        read(runner, 0, TOKENS[:length])
+        assert lanes[0].resident == (list(TOKENS[:length]) if passes[-1] > 1 else [])
+    assert passes == ([1, 2, 9] if layout.state else [2, 2, 9])
+
+
+def test_a_prompt_of_one_token_into_a_state_is_answered_and_never_kept(tmp_path) -> None:
+    runner, lanes = null_runner(tmp_path, STATEFUL)
+    expected = read(runner, 1, TOKENS[:1])
+    read(runner, 0, TOKENS[:5])
+    runner.restore(0, (), ())
+    np.testing.assert_array_equal(read(runner, 0, TOKENS[:1]), expected)
+    assert (lanes[0].rows, lanes[0].resident) == (1, [])
+    with pytest.raises(AssertionError, match="not all read by prefill"):
+        runner.save(0, 0, 1)
+    np.testing.assert_array_equal(decode(runner, l0=(1, 7))[0], decode(runner, l1=(1, 7))[1])
+
+
+def test_a_lone_token_behind_others_never_meets_a_state(tmp_path) -> None:
+    runner, lanes = null_runner(tmp_path, STATEFUL)
+    read(runner, 0, TOKENS[:8])
+    with pytest.raises(AssertionError, match="one row"):
+        read(runner, 0, TOKENS[8:9], start=8)
+    assert lanes[0].resident == list(TOKENS[:8])
 
 
 def test_decoding_with_others_equals_decoding_alone(tmp_path) -> None:

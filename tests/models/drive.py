@@ -9,6 +9,7 @@ import numpy.typing as npt
 from flm.core.tensor import MemoryKind, TensorSpec
 from flm.devices.cpu import CpuDevice
 from flm.devices.device import Buffer
+from flm.devices.selftest import lone_row_alike
 from flm.graph.blocks import Numerics
 from flm.graph.emit import Emitter, WeightStore
 from flm.models.family import Source, family_of
@@ -54,9 +55,7 @@ class Graph:
         buffer.array()[...] = array
         return buffer
 
-    def run(
-        self, ids: npt.ArrayLike, offsets: npt.ArrayLike, first_lane: int = 0, pad: int = 0
-    ) -> Floats:
+    def run(self, ids: npt.ArrayLike, offsets: npt.ArrayLike, first_lane: int = 0) -> Floats:
         """Logits [B, vocabulary] of the last of ids [B, T] in lanes from `first_lane` on."""
         ids = np.atleast_2d(np.asarray(ids, np.int64))
         lanes, tokens = ids.shape
@@ -64,7 +63,6 @@ class Graph:
             "ids": self._buffer("ids", ids),
             "offsets": self._buffer("offsets", np.atleast_1d(np.asarray(offsets, np.int32))),
             "last": self._buffer("last", np.array([tokens - 1])),
-            "pad": self._buffer("pad", np.array([pad])),
             "logits": self._buffer(
                 "logits", np.zeros((lanes, 1, self.emitted.vocabulary), np.float32)
             ),
@@ -81,7 +79,34 @@ class Graph:
         """Logits [vocabulary] after reading `ids` in lane 0, in these chunks."""
         tokens, at = np.asarray(ids), 0
         for chunk in chunks:
-            logits = self.run(tokens[at : at + chunk], at, pad=int(chunk == 1))
+            logits = self.run(tokens[at : at + chunk], at)
             at += chunk
         assert at == len(tokens)
         return logits[0]
+
+    def decode(self, ids: npt.NDArray[np.int64], lengths: list[int], lanes: range) -> Floats:
+        """Logits [len(lanes), vocabulary] of one pass in which each of `lanes`, having read the
+        first lengths[lane] of `ids`, decodes the token that follows.
+        """
+        lengths = [lengths[lane] for lane in lanes]
+        for lane, length in zip(lanes, lengths, strict=True):
+            self.run(ids[:length], 0, first_lane=lane)
+        return self.run([[ids[length]] for length in lengths], lengths, lanes.start)
+
+
+def assert_alike_beside_others(
+    graph: Graph, ids: npt.NDArray[np.int64], lengths: list[int]
+) -> None:
+    """A lane's logits are bit-equal beside any others, and alone where a lone row is alike."""
+    count = len(lengths)
+    together = graph.decode(ids, lengths, range(count))
+    for size in range(1 if lone_row_alike() else 2, count):
+        for first in range(count - size + 1):
+            lanes = range(first, first + size)
+            fewer = graph.decode(ids, lengths, lanes)
+            np.testing.assert_array_equal(fewer, together[first : first + size], err_msg=f"{lanes}")
+    # Alone is always like alone, wherever: the first lane's prompt in the last lane's place.
+    swapped = [*lengths[1:], lengths[0]]
+    alone = graph.decode(ids, lengths, range(1))
+    elsewhere = graph.decode(ids, swapped, range(count - 1, count))
+    np.testing.assert_array_equal(alone, elsewhere)

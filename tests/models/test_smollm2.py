@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from flm.graph.weights.gguf import GgufFile
-from tests.models.drive import FIXTURES, Graph
+from tests.models.drive import FIXTURES, Graph, assert_alike_beside_others
 from tests.models.test_llama import kl
 
 EXPECTED = np.load(FIXTURES / "smollm2" / "expected.npz")
@@ -41,14 +41,8 @@ def test_served_prompt_gives_the_same_bits_however_it_is_cut(served: Graph) -> N
         assert np.array_equal(served.read(tokens, chunks), wanted)
 
 
-def test_served_batched_decode_equals_each_lane_alone(smollm2: Path, tmp_path: Path) -> None:
+def test_served_decode_gives_a_lane_the_same_bits_beside_others(
+    smollm2: Path, tmp_path: Path
+) -> None:
     graph = Graph(GgufFile(smollm2), tmp_path, int8_activations=True, lanes=4)
-    lengths = [40, 17, 63, 9]
-    alone = []
-    for length in lengths:
-        graph.run(IDS[:length], 0)
-        alone.append(graph.run([IDS[length]], length)[0])
-    for lane, length in enumerate(lengths):
-        graph.run(IDS[:length], 0, first_lane=lane)
-    together = graph.run([[IDS[length]] for length in lengths], lengths)
-    assert np.array_equal(together, np.stack(alone))
+    assert_alike_beside_others(graph, IDS, [40, 17, 63, 9])
