@@ -12,7 +12,7 @@ from datetime import datetime
 from flm.core.chat import Conversation, Delta, DeltaKind
 from flm.core.event import Admitted, Event, Failed, Finished, FinishReason, Generated, Usage
 from flm.core.prompt import Boundary, BoundaryKind, Prompt
-from flm.core.request import Request, SamplingParams
+from flm.core.request import Priority, Request, SamplingParams
 from flm.engine.residency import Resident
 from flm.errors import BadRequest, PromptTooLong
 from flm.prefix.boundaries import text_prompt
@@ -33,6 +33,7 @@ class Terms:
     stop: tuple[str, ...] = ()
     ignore_eos: bool = False
     n: int = 1
+    priority: Priority = Priority.INTERACTIVE
 
 
 class Answer:
@@ -86,16 +87,22 @@ class Conversations:
         self._resident = resident
         self._now = now
 
-    def chat(self, conversation: Conversation, terms: Terms, *, request_id: str) -> list[Answer]:
+    def chat(
+        self, conversation: Conversation, terms: Terms, *, request_id: str, domain: str = ""
+    ) -> list[Answer]:
         """One answer for each of `terms.n`, not yet running. Raises PromptTooLong, BadRequest.
 
         A last message of the assistant is what the answer goes on from; an empty one is dropped.
+        Only prompts of the same `domain` share what is kept of them.
         """
         tokenizer = self._resident.tokenizer
         self._refuse_hopeless(sum(len(message.content or "") for message in conversation.messages))
         conversation, begun = _take_begun(conversation)
         prompt = self._resident.boundaries.find(
-            conversation, now=self._now(), length_max=self._resident.context_length
+            conversation,
+            now=self._now(),
+            domain=domain,
+            length_max=self._resident.context_length,
         )
         ending = tokenizer.decode(prompt.tokens[-OPENING_TOKENS_MAX:], skip_special=False)
         thinking = ending.rstrip().endswith(OPENS)
@@ -105,7 +112,9 @@ class Conversations:
             thinking = begun.rfind(OPENS) > begun.rfind(CLOSES)
         return self._answers(prompt, terms, request_id, thinking=thinking)
 
-    def text(self, text: str | Sequence[int], terms: Terms, *, request_id: str) -> list[Answer]:
+    def text(
+        self, text: str | Sequence[int], terms: Terms, *, request_id: str, domain: str = ""
+    ) -> list[Answer]:
         """The same for a plain completion of text or token ids."""
         tokens = self._encode(text) if isinstance(text, str) else list(text)
         if not tokens:
@@ -117,7 +126,7 @@ class Conversations:
                 fix=f"send ids from 0 to {vocabulary - 1}",
                 param="prompt",
             )
-        return self._answers(text_prompt(tokens), terms, request_id, thinking=None)
+        return self._answers(text_prompt(tokens, domain=domain), terms, request_id, thinking=None)
 
     def submit(self, answer: Answer, listener: Callable[[Event], None]) -> None:
         """Raises QueueFull. The listener is called on the engine's thread and must not wait."""
@@ -162,6 +171,8 @@ class Conversations:
                 max_tokens=min(room, terms.max_tokens or room),
                 stop=terms.stop,
                 ignore_eos=terms.ignore_eos,
+                priority=terms.priority,
+                reuse=self._resident.reuse,
             )
             splitter = None if thinking is None else Splitter(thinking=thinking)
             answers.append(Answer(request, splitter))
@@ -185,4 +196,4 @@ def _extended(prompt: Prompt, tokens: Sequence[int]) -> Prompt:
     whole = (*prompt.tokens, *tokens)
     inner = tuple(b for b in prompt.boundaries if b.kind is not BoundaryKind.END)
     end = Boundary(len(whole), BoundaryKind.END)
-    return Prompt(whole, (*inner, end))
+    return Prompt(whole, (*inner, end), prompt.domain)

@@ -2,8 +2,9 @@
 
 Each boundary is the longest common prefix, in token ids, of this prompt and those of other
 conversations: with the same system messages and tools (head); this one, after a reply and a new
-user message (turn); this one, after a tool call and its result (opener). So any template works, and
-none is known here. What a template refuses to render drops its boundary, never the request.
+user message (turn); this one, after a tool call and its result (opener); this one, with another
+text from a mark of the client's on (hint). So any template works, and none is known here. What a
+template refuses to render drops its boundary, never the request.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,6 +22,7 @@ from flm.text.template import ChatTemplate
 from flm.text.tokenizer import Tokenizer
 
 HEADS_MAX = 16  # remembered
+HINTS_MAX = 4  # of a conversation: its last marks
 
 # First user messages that have nothing in common.
 _FIRST = ("Which way?", "7 + 3")
@@ -30,7 +32,13 @@ _STEP = (
     Message("tool", "found", tool_call_id="call_0", name="look"),
 )
 # Where several fall on one offset, the one that serves longest names it.
-_ORDER = (BoundaryKind.HEAD, BoundaryKind.TURN, BoundaryKind.OPENER, BoundaryKind.END)
+_ORDER = (
+    BoundaryKind.HEAD,
+    BoundaryKind.HINT,
+    BoundaryKind.TURN,
+    BoundaryKind.OPENER,
+    BoundaryKind.END,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +46,14 @@ class Head:
     """How conversations begin that have the system messages and tools of `stem`."""
 
     stem: Conversation
+    domain: str
     common: str
     endings: tuple[str, ...]  # how some of them go on
 
 
-def text_prompt(tokens: Sequence[int]) -> Prompt:
+def text_prompt(tokens: Sequence[int], *, domain: str = "") -> Prompt:
     """The prompt of a plain completion: only its end is known to be worth keeping."""
-    return Prompt(tuple(tokens), (Boundary(len(tokens), BoundaryKind.END),))
+    return Prompt(tuple(tokens), (Boundary(len(tokens), BoundaryKind.END),), domain)
 
 
 class BoundaryFinder:
@@ -57,7 +66,12 @@ class BoundaryFinder:
         self._lock = Lock()
 
     def find(
-        self, conversation: Conversation, *, now: datetime, length_max: int | None = None
+        self,
+        conversation: Conversation,
+        *,
+        now: datetime,
+        domain: str = "",
+        length_max: int | None = None,
     ) -> Prompt:
         """The conversation as the model reads it, with its boundaries.
 
@@ -65,22 +79,28 @@ class BoundaryFinder:
         only its end is found. Raises BadRequest where the template refuses the conversation.
         """
         text = self._template.render(conversation, now=now)
-        encoded = self._encoder.encode(text)
+        encoded = self._encoder.encode(text, domain=domain)
         tokens = encoded.tokens
         if length_max is not None and len(tokens) > length_max:
-            return text_prompt(tokens)
-        found = {BoundaryKind.END: len(tokens)}
-        for kind, others in self._others(conversation, text, now):
-            found[kind] = min(self._encoder.alike(encoded, other) for other in others)
-        kinds = {found[kind]: kind for kind in reversed(_ORDER) if found.get(kind)}
-        return Prompt(tuple(tokens), tuple(Boundary(at, kinds[at]) for at in sorted(kinds)))
+            return text_prompt(tokens, domain=domain)
+        found = [(BoundaryKind.END, len(tokens))]
+        for kind, others in self._others(conversation, text, now, domain):
+            found.append((kind, min(self._encoder.alike(encoded, other) for other in others)))
+        found.sort(key=lambda each: _ORDER.index(each[0]), reverse=True)
+        kinds = {offset: kind for kind, offset in found if offset}
+        boundaries = tuple(Boundary(offset, kinds[offset]) for offset in sorted(kinds))
+        return Prompt(tuple(tokens), boundaries, domain)
 
     def _others(
-        self, conversation: Conversation, text: str, now: datetime
+        self, conversation: Conversation, text: str, now: datetime, domain: str
     ) -> Iterator[tuple[BoundaryKind, Sequence[str]]]:
         """By the boundary where they part from this one: texts of other conversations."""
-        if head := self._head(conversation, text, now):
+        if head := self._head(conversation, text, now, domain):
             yield BoundaryKind.HEAD, [head.common + ending for ending in head.endings]
+        for messages in _parting(conversation.messages):
+            if other := self._render(conversation, messages, now):
+                common = text[: common_length(text, other)]
+                yield BoundaryKind.HINT, (other, common + "\n\n")
         futures = [(BoundaryKind.TURN, _TURN)]
         if conversation.tools or any(message.role == "tool" for message in conversation.messages):
             futures.append((BoundaryKind.OPENER, _STEP))
@@ -88,7 +108,9 @@ class BoundaryFinder:
             if future := self._render(conversation, (*conversation.messages, *more), now):
                 yield kind, (future,)
 
-    def _head(self, conversation: Conversation, text: str, now: datetime) -> Head | None:
+    def _head(
+        self, conversation: Conversation, text: str, now: datetime, domain: str
+    ) -> Head | None:
         """Remembered, for a chat comes back with it; rendered anew if its text has changed."""
         system = tuple(takewhile(lambda message: message.role == "system", conversation.messages))
         if not (system or conversation.tools):
@@ -96,19 +118,20 @@ class BoundaryFinder:
         stem = replace(conversation, messages=system)
         with self._lock:
             heads = list(self._heads)
-        alike = (head for head in heads if head.stem == stem and text.startswith(head.common))
-        head = next(alike, None) or self._new_head(stem, now)
+        known = [head for head in heads if head.stem == stem and head.domain == domain]
+        alike = (head for head in known if text.startswith(head.common))
+        head = next(alike, None) or self._new_head(stem, now, domain)
         with self._lock:
-            others = [each for each in self._heads if each.stem != stem]
+            others = [each for each in self._heads if each not in known]
             self._heads = [*others, head][-HEADS_MAX:]
         return head
 
-    def _new_head(self, stem: Conversation, now: datetime) -> Head:
+    def _new_head(self, stem: Conversation, now: datetime, domain: str) -> Head:
         users = (Message("user", first) for first in _FIRST)
         one, other = (self._render(stem, (*stem.messages, user), now) for user in users)
         length = common_length(one, other)
         # A line break likes to merge with one before it: so would a message that begins with one.
-        return Head(stem, one[:length], (one[length:], "\n\n"))
+        return Head(stem, domain, one[:length], (one[length:], "\n\n"))
 
     def _render(
         self, conversation: Conversation, messages: tuple[Message, ...], now: datetime
@@ -118,3 +141,23 @@ class BoundaryFinder:
             return self._template.render(replace(conversation, messages=messages), now=now)
         except FlmError:
             return ""
+
+
+def _parting(messages: tuple[Message, ...]) -> Iterator[tuple[Message, ...]]:
+    """For each of the last marks: conversations that go on with another text after it.
+
+    At a message's end that is the next message. At the end of all it is the future: turn, opener.
+    """
+    marks = [(index, mark) for index, each in enumerate(messages) for mark in each.marks]
+    for index, mark in marks[-HINTS_MAX:]:
+        message = messages[index]
+        start, after = (message.content or "")[:mark], (message.content or "")[mark:]
+        if not after:
+            index += 1
+            if index == len(messages):
+                return
+            message = replace(messages[index], reasoning=None)
+            start, after = "", message.content or ""
+        text = next(first for first in _FIRST if first[0] != after[:1])
+        other = replace(message, content=start + text, tool_calls=())
+        yield (*messages[:index], other, *messages[index + 1 :])

@@ -7,6 +7,7 @@ last that both have. Whether a special token makes a seam is tried: some are non
 
 Invariants:
   * Whatever is remembered, a text gets the tokens that the tokenizer gives for the whole of it.
+  * What is remembered of one domain makes nothing faster in another.
   * The texts remembered have at most `chars_max` characters, but for the youngest.
 """
 
@@ -44,6 +45,7 @@ class Encoded:
     text: str
     tokens: list[int]
     seams: list[Seam]  # rising; START is the first
+    domain: str = ""
 
     def last_seam(self, chars: int) -> int:
         """Index of the last that lies wholly in the first `chars` characters."""
@@ -60,19 +62,20 @@ class Encoder:
         self._makes_seam: dict[str, bool] = {}  # special tokens that were met
         self._lock = Lock()
 
-    def encode(self, text: str) -> Encoded:
-        """From the likest text remembered; and remembered itself."""
+    def encode(self, text: str, *, domain: str = "") -> Encoded:
+        """From the likest text of its domain remembered; and remembered itself."""
         with self._lock:
             remembered = list(self._remembered)
-        alike = {each: common_length(text, each.text) for each in remembered}
-        known = max(remembered, key=lambda each: alike[each], default=Encoded("", [], [START]))
+        own = [each for each in remembered if each.domain == domain]
+        alike = {each: common_length(text, each.text) for each in own}
+        known = max(own, key=lambda each: alike[each], default=Encoded("", [], [START]))
         last = known.last_seam(alike.get(known, 0))
         seam = known.seams[last]
         tokens = self._tokenizer.encode(text[seam.start :])
         seams = known.seams[: max(last, 1)] + self._seams(text, seam, tokens)
-        encoded = Encoded(text, known.tokens[: seam.tokens] + tokens, seams)
+        encoded = Encoded(text, known.tokens[: seam.tokens] + tokens, seams, domain)
 
-        kept = [each for each in remembered if alike[each] < ALIKE_MIN * len(each.text)]
+        kept = [each for each in remembered if alike.get(each, 0) < ALIKE_MIN * len(each.text)]
         while kept and sum(len(each.text) for each in kept) + len(text) > self._chars_max:
             del kept[0]
         with self._lock:  # what another thread adds meanwhile may be lost: it is only slower

@@ -20,8 +20,9 @@ from tests.pure.vocabularies import FIXTURE
 TEMPLATES = Path(__file__).resolve().parents[1] / "fixtures" / "templates"
 TOKENIZER = Tokenizer.load(FIXTURE)
 NOW = datetime(2026, 3, 1, 12)
-HEAD, TURN, OPENER, END = (
+HEAD, HINT, TURN, OPENER, END = (
     BoundaryKind.HEAD,
+    BoundaryKind.HINT,
     BoundaryKind.TURN,
     BoundaryKind.OPENER,
     BoundaryKind.END,
