@@ -50,6 +50,14 @@ def _cpu_trouble() -> DeviceUnavailable | None:
     return None
 
 
+def _side_by_side() -> str:
+    from flm.devices.selftest import lone_row_alike
+
+    if lone_row_alike():
+        return "Replies decoded side by side are bit-equal to replies decoded alone."
+    return "With 4-bit weights, a reply decoded beside others rounds differently from one alone."
+
+
 def report(machine: Machine) -> dict[str, Any]:
     """FastFlowLM's keys about the NPU, then ours about the CPU."""
     versions = [npu.drm for npu in machine.npus if npu.drm]
@@ -114,6 +122,7 @@ def _print_cpu(machine: Machine, trouble: DeviceUnavailable | None) -> None:
     console.say(f"CPU: {machine.cpu}, {machine.cores} cores, {memory:.1f} GiB memory ({flags})")
     if trouble is None:
         console.say("CPU self-test passed.", colour=console.GREEN)
+        console.say(_side_by_side())
         console.say(f"Models run on the CPU. {NEVER_RAN}")
     else:
         console.fail(trouble.message, fix=trouble.fix)

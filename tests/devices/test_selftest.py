@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from flm.cli.app import run
 from flm.devices import selftest
 from flm.errors import DeviceUnavailable
 from flm.graph.weights.gguf import GgufFile
@@ -36,3 +37,14 @@ def test_wrong_numbers_are_noticed_and_named(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(selftest, "_multiply", off_by_an_eighth)
     with pytest.raises(DeviceUnavailable, match="MatMulNBits"):
         selftest.self_test()
+
+
+@pytest.mark.parametrize("alike", [True, False])
+def test_validate_says_whether_replies_side_by_side_are_as_alone(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], alike: bool
+) -> None:
+    monkeypatch.setattr(selftest, "lone_row_alike", lambda: alike)
+    assert run(["validate", "--device", "cpu"]) == 0
+    said = capsys.readouterr().out
+    assert ("bit-equal to replies decoded alone" in said) == alike
+    assert ("rounds differently" in said) != alike
