@@ -1,5 +1,6 @@
 """Starts the servers that are compared, each a process of its own, on free ports."""
 
+import os
 import socket
 import subprocess
 import sys
@@ -11,16 +12,17 @@ from pathlib import Path
 
 import httpx
 
-START_S_MAX = 300
+START_S_MAX, STOP_S_MAX = 300, 10
+CACHE_RAM_MIB = 8192  # llama.cpp's default
 
 PEER = """
 import sys, time
 import xllamacpp
-gguf, port, slots, threads, context = sys.argv[1], *map(int, sys.argv[2:])
+gguf, port, slots, threads, context, cache_ram_mib = sys.argv[1], *map(int, sys.argv[2:])
 p = xllamacpp.CommonParams()
 p.model.path, p.port, p.n_parallel, p.n_ctx, p.n_gpu_layers = gguf, port, slots, context, 0
 p.cpuparams.n_threads = p.cpuparams_batch.n_threads = threads
-p.use_jinja = True
+p.use_jinja, p.cache_ram_mib = True, cache_ram_mib
 server = xllamacpp.Server(p)
 while True:
     time.sleep(1)
@@ -36,35 +38,46 @@ class Server:
 
 @contextmanager
 def flm_server(
-    model: str, *, threads: int, lanes: int, flags: Sequence[str] = ()
+    model: str, *, threads: int, lanes: int, flags: Sequence[str] = (), log: Path | None = None
 ) -> Iterator[Server]:
+    """What it says goes to `log`, or nowhere."""
     port = free_port()
     command = [sys.executable, "-m", "flm", "serve", model, "--port", str(port)]
     command += ["--threads", str(threads), "--lanes", str(lanes), *flags]
-    with _process("flm", command, port) as server:
+    with _process("flm", command, port, log) as server:
         yield server
 
 
 @contextmanager
-def llama_cpp_server(gguf: Path, *, threads: int, slots: int, context: int) -> Iterator[Server]:
+def llama_cpp_server(
+    gguf: Path,
+    *,
+    threads: int,
+    slots: int,
+    context: int,
+    cache_ram_mib: int = CACHE_RAM_MIB,
+    log: Path | None = None,
+) -> Iterator[Server]:
     """llama.cpp's own HTTP server, from the xllamacpp wheel; `context` is for all slots."""
     port = free_port()
-    sizes = map(str, (port, slots, threads, context))
-    with _process("llama.cpp", [sys.executable, "-c", PEER, str(gguf), *sizes], port) as server:
+    sizes = map(str, (port, slots, threads, context, cache_ram_mib))
+    command = [sys.executable, "-c", PEER, str(gguf), *sizes]
+    with _process("llama.cpp", command, port, log) as server:
         yield server
 
 
 @contextmanager
-def _process(name: str, command: Sequence[str], port: int) -> Iterator[Server]:
+def _process(name: str, command: Sequence[str], port: int, log: Path | None) -> Iterator[Server]:
     url = f"http://127.0.0.1:{port}"
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    with open(log or os.devnull, "ab") as said:
+        process = subprocess.Popen(command, stdout=said, stderr=said)
     try:
         _wait_until_ready(url, process)
         yield Server(name, url, process.pid)
     finally:
         process.terminate()
         try:
-            process.wait(timeout=10)
+            process.wait(timeout=STOP_S_MAX)
         except subprocess.TimeoutExpired:
             process.kill()
 

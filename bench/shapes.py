@@ -1,0 +1,196 @@
+"""A GGUF in Qwen3.5's shape with random weights: what a cache does for a hybrid model, without one.
+
+    python -m bench.shapes
+
+Written once into .cache/bench, the same bytes each time but for numpy's version. Tensors, names and
+keys are those of real conversions (value heads tiled, norms plain); so is the tokenizer, SmolLM2's,
+from the GGUF that the bench pulls. The text it writes is noise, in whole ASCII words only: no
+special token wins, so replies end where they are told to, and read back as they were written.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bench.rows import ROOT
+from flm.graph.weights.gguf import GgufFile
+
+FOLDER = ROOT / ".cache" / "bench"
+TEMPLATE = ROOT / "tests" / "fixtures" / "templates" / "tools_first.jinja"
+SEED = 35
+UNLIKELY = 0.05  # of an embedding's usual length, for tokens that should never win
+TOKENIZER_KEYS = (
+    "bos_token_id",
+    "eos_token_id",
+    "unknown_token_id",
+    "padding_token_id",
+    "add_bos_token",
+)
+
+Floats = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Sizes between Qwen3.5-0.8B's and half of them; every fourth layer is of full attention."""
+
+    name: str = "qwen35-0.3B"
+    layers: int = 16
+    width: int = 1024
+    mlp_width: int = 2560
+    heads: int = 8
+    kv_heads: int = 2
+    head_width: int = 256
+    key_heads: int = 8
+    value_heads: int = 16
+    state_width: int = 128
+    taps: int = 4
+    interval: int = 4
+    rotary_width: int = 64
+    context_length: int = 32_768
+
+    @property
+    def inner(self) -> int:
+        return self.value_heads * self.state_width
+
+    @property
+    def channels(self) -> int:
+        return 2 * self.key_heads * self.state_width + self.inner
+
+    def is_recurrent(self, layer: int) -> bool:
+        return (layer + 1) % self.interval != 0
+
+
+def qwen35(tokenizer_from: Path, *, type: str = "Q4_1", shape: Shape | None = None) -> Path:
+    """The file's path; it is written first if it is not there. `type` is what matrices are in."""
+    shape = shape or Shape()
+    path = FOLDER / f"{shape.name}.{type}.gguf"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = path.with_suffix(".part")
+        _write(unfinished, GgufFile(tokenizer_from), shape, type)
+        unfinished.rename(path)
+    return path
+
+
+def _write(path: Path, vocabulary: GgufFile, shape: Shape, type: str) -> None:
+    from gguf import GGMLQuantizationType, GGUFWriter, LlamaFileType, quants
+
+    quantised = GGMLQuantizationType[type]
+    writer = GGUFWriter(path, "qwen35")
+    writer.add_name(f"{shape.name} shape, random weights")
+    writer.add_file_type(LlamaFileType[f"MOSTLY_{type}"])
+    writer.add_quantization_version(2)
+    _add_sizes(writer, shape)
+    _add_tokenizer(writer, vocabulary)
+    tokens = vocabulary.metadata["tokenizer.ggml.tokens"]
+    for name, values in _tensors(shape, tokens):
+        if values.ndim == 2 and "conv1d" not in name:
+            writer.add_tensor(name, quants.quantize(values, quantised), raw_dtype=quantised)
+        else:
+            writer.add_tensor(name, values)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def _add_sizes(writer: Any, s: Shape) -> None:
+    writer.add_block_count(s.layers)
+    writer.add_context_length(s.context_length)
+    writer.add_embedding_length(s.width)
+    writer.add_feed_forward_length(s.mlp_width)
+    writer.add_head_count(s.heads)
+    writer.add_head_count_kv(s.kv_heads)
+    writer.add_key_length(s.head_width)
+    writer.add_value_length(s.head_width)
+    writer.add_layer_norm_rms_eps(1e-6)
+    writer.add_rope_freq_base(1e7)
+    writer.add_rope_dimension_count(s.rotary_width)
+    writer.add_rope_dimension_sections([11, 11, 10, 0])  # half the rotary width
+    writer.add_ssm_conv_kernel(s.taps)
+    writer.add_ssm_state_size(s.state_width)
+    writer.add_ssm_group_count(s.key_heads)
+    writer.add_ssm_time_step_rank(s.value_heads)
+    writer.add_ssm_inner_size(s.inner)
+    writer.add_full_attention_interval(s.interval)
+    recurrent = [s.is_recurrent(layer) for layer in range(s.layers)]
+    writer.add_array("qwen35.attention.recurrent_layers", recurrent)
+
+
+def _add_tokenizer(writer: Any, vocabulary: GgufFile) -> None:
+    keys = vocabulary.metadata
+    writer.add_tokenizer_model(keys["tokenizer.ggml.model"])
+    writer.add_tokenizer_pre(keys["tokenizer.ggml.pre"])
+    writer.add_token_list(keys["tokenizer.ggml.tokens"])
+    writer.add_token_types(keys["tokenizer.ggml.token_type"])
+    writer.add_token_merges(keys["tokenizer.ggml.merges"])
+    for key in TOKENIZER_KEYS:
+        value = keys[f"tokenizer.ggml.{key}"]
+        add = writer.add_bool if isinstance(value, bool) else writer.add_uint32
+        add(f"tokenizer.ggml.{key}", value)
+    writer.add_chat_template(TEMPLATE.read_text())
+
+
+def _tensors(s: Shape, tokens: list[str]) -> Iterator[tuple[str, Floats]]:
+    random = np.random.default_rng(SEED)
+
+    def matrix(rows: int, columns: int, scale: float = 1.0) -> Floats:
+        values = random.standard_normal((rows, columns), dtype=np.float32)
+        return values * np.float32(scale * columns**-0.5)
+
+    def norm(size: int) -> Floats:
+        return random.uniform(0.8, 1.2, size).astype(np.float32)
+
+    embedding = matrix(len(tokens), s.width, scale=3)
+    likely = [token.removeprefix("Ġ").isalpha() and token.lstrip("Ġ").isascii() for token in tokens]
+    embedding[~np.array(likely)] *= np.float32(UNLIKELY)
+    yield "token_embd.weight", embedding
+    yield "output_norm.weight", norm(s.width)
+    for layer in range(s.layers):
+        block = f"blk.{layer}."
+        yield block + "attn_norm.weight", norm(s.width)
+        if s.is_recurrent(layer):
+            yield block + "attn_qkv.weight", matrix(s.channels, s.width)
+            yield block + "attn_gate.weight", matrix(s.inner, s.width)
+            yield block + "ssm_alpha.weight", matrix(s.value_heads, s.width)
+            yield block + "ssm_beta.weight", matrix(s.value_heads, s.width)
+            # Decay and step as their initialisation has them: memories of ten to thousands.
+            yield block + "ssm_a", -random.uniform(1, 16, s.value_heads).astype(np.float32)
+            step = np.exp(random.uniform(np.log(1e-3), np.log(1e-1), s.value_heads))
+            yield block + "ssm_dt.bias", np.log(np.expm1(step)).astype(np.float32)
+            yield block + "ssm_conv1d.weight", matrix(s.channels, s.taps)
+            yield block + "ssm_norm.weight", norm(s.state_width)
+            yield block + "ssm_out.weight", matrix(s.width, s.inner)
+        else:
+            wide, narrow = s.heads * s.head_width, s.kv_heads * s.head_width
+            yield block + "attn_q.weight", matrix(2 * wide, s.width)
+            yield block + "attn_k.weight", matrix(narrow, s.width)
+            yield block + "attn_v.weight", matrix(narrow, s.width)
+            yield block + "attn_q_norm.weight", norm(s.head_width)
+            yield block + "attn_k_norm.weight", norm(s.head_width)
+            yield block + "attn_output.weight", matrix(s.width, wide)
+        yield block + "post_attention_norm.weight", norm(s.width)
+        yield block + "ffn_gate.weight", matrix(s.mlp_width, s.width)
+        yield block + "ffn_up.weight", matrix(s.mlp_width, s.width)
+        yield block + "ffn_down.weight", matrix(s.width, s.mlp_width)
+
+
+def main() -> None:
+    from dataclasses import replace
+
+    from flm.hub.pull import pull
+    from flm.settings import Settings
+
+    settings = replace(Settings(), model_path=ROOT / ".cache" / "flm")
+    tokenizer_from = pull("smollm2:135m", settings, progress=lambda *_: None)
+    path = qwen35(tokenizer_from)
+    print(f"{path}: {path.stat().st_size / 2**20:.0f} MiB")
+
+
+if __name__ == "__main__":
+    main()
