@@ -13,16 +13,17 @@ from pathlib import Path
 import httpx
 
 START_S_MAX, STOP_S_MAX = 300, 10
-CACHE_RAM_MIB = 8192  # llama.cpp's default
+CACHE_RAM_MIB = 8192  # llama.cpp's defaults
+VERBOSITY = 3
 
 PEER = """
 import sys, time
 import xllamacpp
-gguf, port, slots, threads, context, cache_ram_mib = sys.argv[1], *map(int, sys.argv[2:])
+gguf, port, slots, threads, context, cache_ram, verbosity = sys.argv[1], *map(int, sys.argv[2:])
 p = xllamacpp.CommonParams()
 p.model.path, p.port, p.n_parallel, p.n_ctx, p.n_gpu_layers = gguf, port, slots, context, 0
 p.cpuparams.n_threads = p.cpuparams_batch.n_threads = threads
-p.use_jinja, p.cache_ram_mib = True, cache_ram_mib
+p.use_jinja, p.cache_ram_mib, p.verbosity = True, cache_ram, verbosity
 server = xllamacpp.Server(p)
 while True:
     time.sleep(1)
@@ -60,7 +61,8 @@ def llama_cpp_server(
 ) -> Iterator[Server]:
     """llama.cpp's own HTTP server, from the xllamacpp wheel; `context` is for all slots."""
     port = free_port()
-    sizes = map(str, (port, slots, threads, context, cache_ram_mib))
+    verbosity = VERBOSITY if log is None else VERBOSITY + 1  # one more tells of its caches
+    sizes = map(str, (port, slots, threads, context, cache_ram_mib, verbosity))
     command = [sys.executable, "-c", PEER, str(gguf), *sizes]
     with _process("llama.cpp", command, port, log) as server:
         yield server

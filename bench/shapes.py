@@ -65,6 +65,20 @@ class Shape:
         return (layer + 1) % self.interval != 0
 
 
+TINY = Shape(
+    name="qwen35-tiny",
+    layers=4,
+    width=128,
+    mlp_width=256,
+    heads=4,
+    head_width=64,
+    key_heads=2,
+    value_heads=4,
+    state_width=64,
+    rotary_width=16,
+)
+
+
 def qwen35(tokenizer_from: Path, *, type: str = "Q4_1", shape: Shape | None = None) -> Path:
     """The file's path; it is written first if it is not there. `type` is what matrices are in."""
     shape = shape or Shape()
@@ -111,7 +125,8 @@ def _add_sizes(writer: Any, s: Shape) -> None:
     writer.add_layer_norm_rms_eps(1e-6)
     writer.add_rope_freq_base(1e7)
     writer.add_rope_dimension_count(s.rotary_width)
-    writer.add_rope_dimension_sections([11, 11, 10, 0])  # half the rotary width
+    third = s.rotary_width // 6  # of half the rotary width
+    writer.add_rope_dimension_sections([s.rotary_width // 2 - 2 * third, third, third, 0])
     writer.add_ssm_conv_kernel(s.taps)
     writer.add_ssm_state_size(s.state_width)
     writer.add_ssm_group_count(s.key_heads)
