@@ -145,7 +145,7 @@ def same_words(ours: str, theirs: str) -> Change | None:
 
 def _words(text: str) -> list[str]:
     """Escapes, quotes and brackets are how JSON is written, not what it says."""
-    return re.findall(r"\w+", re.sub(r"\\[nrt\"\\]", " ", text))
+    return re.findall(r"\w+|[^\w\s\"'\\{}\[\],:]", re.sub(r"\\[nrt\"\\]", " ", text))
 
 
 def _pairs(

@@ -6,10 +6,11 @@ their order. What a template changed beyond finding counts as text of the templa
 
 import json
 import re
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from itertools import islice
+from itertools import dropwhile, islice
 from typing import Any, NamedTuple
 
 from flm.core.chat import Conversation, Message
@@ -208,19 +209,41 @@ class Places:
                     pos = at + len(name)
 
     def _tool(self, char: int) -> Span | None:
-        """The one whose name is at or before `char`, unless other text lies between."""
-        before = [(at, number) for at, number in self.tools if at <= char]
-        if not before:
-            return None
-        start, number = before[-1]
-        later = [at for at, _ in self.tools if at > start]
-        later += [span.start for span in self.contents if span.start > char]
+        """The one that has `char`, or has it behind its end, but for brackets."""
+        index = bisect_right(self.tools, char, key=lambda tool: tool[0])
+        for near in (index, index - 1):
+            if 0 <= near < len(self.tools):
+                span = self._tool_span(near)
+                if span.start <= char and not _says(self._text[span.end : char]):
+                    return span._replace(end=max(span.end, char))
+        return None
+
+    def _tool_span(self, index: int) -> Span:
+        name, number = self.tools[index]
+        later = [at for at, _ in self.tools[index + 1 :]]
+        later += [span.start for span in self.contents if span.start > name]
         stop = min(later, default=len(self._text))
-        members = _members(self._text, self._tools[number], start, stop)
-        end = max((member.end for member in members), default=start)
-        if any(letter.isalnum() for letter in self._text[end:char]):
-            return None
-        return Span(start, max(end, char), Place(Part.TOOL, f"tools[{number}]"), members)
+        tool = self._tools[number]
+        # Where its first key is, if its members lead from there to its name.
+        first = self._text.rfind(f'"{next(iter(tool))}"', 0, name) + 1
+        members = _members(self._text, tool, first, stop) if first else ()
+        if not any(member.value == name for member in members):
+            members = _members(self._text, _from_name(tool), name, stop)
+        start = min((member.start for member in members), default=name)
+        end = max((member.end for member in members), default=name)
+        return Span(start, end, Place(Part.TOOL, f"tools[{number}]"), members)
+
+
+def _says(text: str) -> bool:
+    return any(letter.isalnum() for letter in text)
+
+
+def _from_name(tool: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The tool without what is written before its name."""
+    function = tool.get("function")
+    if isinstance(function, Mapping):
+        return {"function": _from_name(function)}
+    return dict(dropwhile(lambda member: member[0] != "name", tool.items()))
 
 
 def tool_name(tool: Mapping[str, Any]) -> str:

@@ -1,0 +1,378 @@
+"""What is read again is explained: by what differs and where, or by what became of it."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flm.core.chat import Conversation, Message
+from flm.core.prompt import BoundaryKind
+from flm.errors import BadRequest
+from flm.prefix.boundaries import text_prompt
+from flm.prefix.changes import Change
+from flm.prefix.explain import Explanation, explain
+from flm.prefix.ghosts import FateKind, Ghosts, found
+from flm.text.template import CHATML
+from flm.text.tokenizer import Tokenizer
+from tests.pure.explained import Reader, chat, result, says, system, tool, user
+from tests.pure.vocabularies import FIXTURE
+
+TEMPLATES = Path(__file__).resolve().parents[1] / "fixtures" / "templates"
+TOKENIZER = Tokenizer.load(FIXTURE)
+# Calls as JSON text, thoughts dropped once a newer user message stands there.
+LOOPS = """\
+{%- set last = namespace(user=-1) -%}
+{%- for m in messages if m.role == 'user' -%}{% set last.user = messages.index(m) %}{%- endfor -%}
+{%- for t in tools or [] %}{{ t | tojson + '\\n' }}{% endfor -%}
+{%- for m in messages -%}
+{{- '<|im_start|>' + m.role + '\\n' -}}
+{%- if m.reasoning_content and loop.index0 > last.user -%}
+{{- '<think>' + m.reasoning_content + '</think>' -}}
+{%- endif -%}
+{{- m.content -}}
+{%- for c in m.tool_calls or [] -%}
+{{- '<call>' + c.function.name + ' ' + (c.function.arguments | tojson) + '</call>' -}}
+{%- endfor -%}
+{{- '<|im_end|>\\n' -}}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{ '<|im_start|>assistant\\n' }}{%- endif -%}
+"""
+SOURCES = {
+    "chatml": CHATML,
+    "loops": LOOPS,
+    **{path.stem: path.read_text() for path in TEMPLATES.glob("*.jinja")},
+}
+WITH_TOOLS = ["loops", "tools_first", "dated"]
+WITH_CALLS = ["loops", "tools_first"]
+RULES = "Be brief. Use what the tools say, and say so when you do not know the answer. " * 3
+TOOLS = tuple(tool(name) for name in ("look", "find", "write"))
+
+
+def reader(name: str, **options: Any) -> Reader:
+    return Reader(SOURCES[name], TOKENIZER, **options)
+
+
+def sure(explanation: Explanation | None) -> Explanation:
+    assert explanation, "nothing explained"
+    return explanation
+
+
+# --- differences ---
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_a_clock_in_the_system_prompt_is_named_with_its_place(name: str) -> None:
+    """https://github.com/open-webui/open-webui/issues/28527"""
+    here = reader(name)
+    for number, clock in enumerate(("09:41:07", "09:41:52", "10:02:33")):
+        text = f"{RULES}Current time: {clock}.\n{RULES}"
+        explanation = here.send(chat(system(text), user("Why?")))
+        if number:
+            found = sure(explanation)
+            assert found.change is Change.TIME
+            assert str(found.place) == "messages[0].content"
+            assert text[found.place.offset :].startswith(clock[text_at(text, found, clock) :])
+            assert "time" in found.advice
+            assert "last user message" in found.advice
+            assert clock[0] in found.before + found.ours
+
+
+def text_at(text: str, explanation: Explanation, clock: str) -> int:
+    """How far into the clock."""
+    return explanation.place.offset - text.index(clock)
+
+
+@pytest.mark.parametrize("name", WITH_TOOLS)
+def test_reordered_tools_are_told_from_other_tools(name: str) -> None:
+    here = reader(name)
+    assert here.send(chat(system(RULES), user("Why?"), tools=TOOLS)) is None
+    turned = sure(here.send(chat(system(RULES), user("Why?"), tools=TOOLS[::-1])))
+    assert turned.change is Change.REORDERED_TOOLS
+    assert str(turned.place) == "tools[0].function.name"
+
+    here = reader(name)
+    here.send(chat(system(RULES), user("Why?"), tools=TOOLS))
+    fewer = sure(here.send(chat(system(RULES), user("Why?"), tools=TOOLS[1:])))
+    assert fewer.change is Change.OTHER
+    assert fewer.place.whole == "tools[0]"
+
+
+@pytest.mark.parametrize("name", WITH_TOOLS)
+def test_a_changed_tool_has_its_json_path(name: str) -> None:
+    here = reader(name)
+    here.send(chat(system(RULES), user("Why?"), tools=TOOLS))
+    function = {**TOOLS[1]["function"]}
+    path = {"type": "string", "description": "the path as of 2026-03-01"}
+    function["parameters"] = {**function["parameters"], "properties": {"path": path}}
+    changed = (TOOLS[0], {**TOOLS[1], "function": function}, TOOLS[2])
+    found = sure(here.send(chat(system(RULES), user("Why?"), tools=changed)))
+    where = "tools[1].function.parameters.properties.path.description"
+    assert str(found.place) == where
+    assert found.place.offset == len("the path ")
+    assert found.change is Change.OTHER
+    assert where in found.line()
+    path["description"] = "the path as of 2026-03-02"
+    assert sure(here.send(chat(system(RULES), user("Why?"), tools=changed))).change is Change.TIME
+
+
+@pytest.mark.parametrize("name", WITH_TOOLS)
+def test_reordered_keys_of_a_tool_are_told(name: str) -> None:
+    here = reader(name)
+    here.send(chat(system(RULES), user("Why?"), tools=TOOLS))
+    function = TOOLS[0]["function"]
+    turned = {key: function[key] for key in ("name", "parameters", "description")}
+    changed = ({**TOOLS[0], "function": turned}, *TOOLS[1:])
+    found = sure(here.send(chat(system(RULES), user("Why?"), tools=changed)))
+    assert found.change is Change.REORDERED_KEYS
+    assert found.place.whole == "tools[0]"
+
+
+LOOP = (
+    says(None, thought="I look at it first, as I was told.", calls='{"path": "a.py", "deep": 3}'),
+    result("It says that there are seven of them, and that is all there is."),
+)
+ASKED = (system(RULES), user("What is it that this one says?"))
+
+
+@pytest.mark.parametrize("name", WITH_CALLS)
+def test_arguments_that_were_serialised_anew_are_told(name: str) -> None:
+    """https://github.com/stanfordnlp/dspy/issues/10216"""
+    here = reader(name)
+    assert here.send(chat(*ASKED, *LOOP, tools=TOOLS)) is None
+    turned = says(None, thought=LOOP[0].reasoning, calls='{"deep": 3, "path": "a.py"}')
+    found = sure(here.send(chat(*ASKED, turned, LOOP[1], *LOOP, tools=TOOLS)))
+    assert found.change is Change.REORDERED_KEYS
+    assert found.place.whole == "messages[2].tool_calls[0].arguments"
+    assert found.place.plain == found.place.whole, "keys of arguments are the user's"
+    assert "order" in found.advice
+
+
+def test_arguments_written_with_other_spaces_are_told() -> None:
+    here = Reader(LOOPS.replace(" | tojson", " | string"), TOKENIZER)
+    call = '["a.py", "b.py"] and the others'
+    here.send(chat(*ASKED, says(None, calls=call), LOOP[1]))
+    spaced = says(None, calls=call.replace(", ", ","))
+    found = sure(here.send(chat(*ASKED, spaced, *LOOP[1:], user("And?"))))
+    assert found.change is Change.WHITESPACE
+
+
+@pytest.mark.parametrize("name", WITH_CALLS)
+def test_thoughts_that_a_new_user_message_drops_are_told(name: str) -> None:
+    """https://github.com/QwenLM/Qwen3.8/issues/131"""
+    here = reader(name)
+    assert here.send(chat(*ASKED, tools=TOOLS)) is None
+    assert here.send(chat(*ASKED, *LOOP, tools=TOOLS)) is None
+    assert here.send(chat(*ASKED, *LOOP, *LOOP, tools=TOOLS)) is None
+    closed = (*ASKED, *LOOP, *LOOP, says("There are seven."))
+    found = sure(here.send(chat(*closed, user("Tell me a joke."), tools=TOOLS)))
+    assert found.change is Change.RERENDERED
+    assert found.fate is None, "the turn was kept"
+    assert found.place.message in (1, 2)
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_an_edited_early_message_is_told(name: str) -> None:
+    here = reader(name)
+    first = chat(
+        system(RULES),
+        user("Tell me about the cat in the house, please."),
+        says("The cat sits where it wants, and nobody minds."),
+        user("And what about the dog that came later?"),
+        says("The dog waits at the door until somebody comes."),
+        user("Why?"),
+    )
+    assert here.send(first) is None
+    edited = replace(first.messages[1], content="Tell me about the cow in the house, please.")
+    messages = (first.messages[0], edited, *first.messages[2:], says("So."), user("And?"))
+    found = sure(here.send(chat(*messages)))
+    assert found.change is Change.EDITED
+    assert str(found.place) == "messages[1].content"
+    assert found.place.offset == len("Tell me about the c")
+    assert found.place.role == "user"
+    assert found.theirs.startswith(("at", "cat", " cat"))
+
+
+def test_text_that_is_no_chat_is_explained_by_what_was_lost() -> None:
+    ghosts = Ghosts(2**20)
+    text = RULES + "and so on"
+    prompt = text_prompt(TOKENIZER.encode(text))
+    ghosts.remember(text_prompt(TOKENIZER.encode(RULES + "but no more")))
+    sightings = [ghosts.find(prompt)]
+    finding = found(prompt, offset=0, tier=None, gain_min=8, sightings=sightings)
+    found_here = sure(explain(None, text, finding, TOKENIZER))
+    assert found_here.change is Change.NEVER_CAPTURED
+    assert str(found_here.place) == "text"
+
+
+# --- nothing to explain ---
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_what_goes_as_it_should_is_not_explained(name: str) -> None:
+    here = reader(name, gain_min=32)
+    first = chat(system(RULES), user("Tell me about the cat in the house."))
+    assert here.send(first) is None, "the first of its kind"
+    assert here.send(first) is None, "a resend"
+    longer = (*first.messages, says("It sits there."), user("And the dog?"))
+    assert here.send(chat(*longer)) is None, "the next turn"
+    assert here.send(chat(*longer[:2], says("It ran away."), user("Why?"))) is None, "another reply"
+    assert here.send(chat(*longer[:3], user("What about the cow?"))) is None, "asked otherwise"
+    assert here.send(chat(system(RULES), user("Which way is it?"))) is None, "a new conversation"
+    assert here.send(chat(system("You know all about ships and the sea. " * 9), user("Well?"))) is (
+        None
+    ), "another system prompt"
+    assert here.send(chat(user("Who are you?"))) is None
+
+
+def test_a_short_prompt_is_not_worth_a_word() -> None:
+    here = reader("chatml", gain_min=64)
+    here.send(chat(system("It is 09:41:07."), user("Why?")))
+    assert here.send(chat(system("It is 09:41:09."), user("Why?"))) is None
+
+
+# --- lost ---
+
+
+def test_evicted_and_never_captured_are_known() -> None:
+    first = chat(system(RULES), user("Tell me about the cat in the house."))
+    here = reader("chatml")
+    here.send(first)
+    here.evict(BoundaryKind.TURN)
+    lost = sure(here.send(first))
+    assert (lost.change, lost.offset) == (Change.EVICTED, 0)
+    assert lost.fate
+    assert lost.fate.boundary is BoundaryKind.TURN
+    assert "evicted (turn)" in lost.line()
+
+    for kind in FateKind:
+        if kind in (FateKind.EVICTED, FateKind.NO_BOUNDARY):
+            continue
+        here = reader("chatml")
+        here.skips = dict.fromkeys(BoundaryKind, kind)
+        here.send(first)
+        never = sure(here.send(first))
+        assert never.change is Change.NEVER_CAPTURED
+        assert never.fate
+        assert never.fate.kind is kind
+        assert kind.value in never.line()
+
+
+def test_where_no_fate_is_known_none_is_guessed() -> None:
+    here = reader("chatml")
+    here.send(chat(system(RULES), user(RULES + "What about the cat?")))
+    fork = sure(here.send(chat(system(RULES), user(RULES + "Why?"))))
+    assert fork.change is Change.NEVER_CAPTURED
+    assert fork.fate
+    assert fork.fate.kind is FateKind.NO_BOUNDARY
+    assert fork.differs_at > fork.offset > 0
+
+
+def test_a_difference_says_as_well_what_was_lost_before_it() -> None:
+    here = reader("chatml")
+    for second in (7, 9):
+        found = here.send(chat(system(f"{RULES} 09:41:0{second} {RULES}"), user("Why?")))
+    assert sure(found).change is Change.TIME
+    fate = sure(found).fate
+    assert fate
+    assert fate.kind is FateKind.NO_BOUNDARY
+
+
+def test_one_domain_learns_nothing_of_another() -> None:
+    here = reader("chatml")
+    here.send(chat(system(f"{RULES} 09:41:07 {RULES}"), user("Why?")), "alice")
+    here.evict(BoundaryKind.END)
+    assert here.send(chat(system(f"{RULES} 09:41:09 {RULES}"), user("Why?")), "bob") is None
+
+
+def test_the_log_has_no_word_of_the_prompt() -> None:
+    secret = "xyzzyqwerty"
+    arguments = json.dumps({secret: secret, "path": "a.py"})
+    turned = json.dumps({"path": "a.py", secret: secret})
+    for name in WITH_CALLS:
+        here = reader(name)
+        here.send(chat(*ASKED, says(secret, calls=arguments), result(secret * 3)))
+        again = chat(*ASKED, says(secret, calls=turned), result(secret * 3), user(secret))
+        line = sure(here.send(again)).line()
+        assert secret not in line
+        assert "\n" not in line
+    odd = tool("look")
+    odd["function"]["parameters"]["properties"] = {f"{secret} \n": {"description": "09:41:07"}}
+    here = reader("loops")
+    here.send(chat(*ASKED, tools=(odd, *TOOLS[1:])))
+    other = json.loads(json.dumps(odd).replace("09:41:07", "09:41:09"))
+    line = sure(here.send(chat(*ASKED, tools=(other, *TOOLS[1:])))).line()
+    assert secret not in line
+    assert "tools[0]" in line
+
+
+# --- any conversations ---
+
+words = st.lists(
+    st.sampled_from(
+        [
+            *(
+                "the",
+                " which",
+                "\n",
+                " ",
+                "7",
+                "09:41:07",
+                "<|im_end|>",
+                "é",
+                "\ud800",
+                "🙂",
+                '"',
+                "\\",
+            )
+        ]
+    ),
+    max_size=6,
+).map("".join)
+arguments = st.one_of(
+    words,
+    st.just("{}"),
+    st.dictionaries(words, st.lists(words | st.integers()), max_size=3).map(json.dumps),
+)
+messages = st.builds(
+    Message,
+    st.sampled_from(["system", "user", "assistant", "tool"]),
+    st.none() | words,
+    st.none() | words,
+    st.lists(st.builds(says, st.none(), calls=arguments), max_size=2).map(
+        lambda all_: tuple(call for one in all_ for call in one.tool_calls)
+    ),
+)
+functions = st.fixed_dictionaries(
+    {},
+    optional={"name": words | st.integers(), "description": words, "parameters": st.none() | words},
+)
+tools = st.lists(
+    st.one_of(functions, functions.map(lambda one: {"type": "function", "function": one})),
+    max_size=3,
+).map(tuple)
+conversations = st.builds(Conversation, st.lists(messages, max_size=5).map(tuple), tools)
+
+
+@pytest.mark.parametrize("name", SOURCES)
+@settings(max_examples=15, deadline=None, derandomize=True, database=None)
+@given(data=st.data())
+def test_any_pair_of_conversations_has_an_explanation_or_none(name: str, data: Any) -> None:
+    here = reader(name, gain_min=0)
+    for _ in range(3):
+        stem = data.draw(conversations)
+        cut = data.draw(st.integers(0, len(stem.messages)))
+        more = replace(stem, messages=stem.messages[:cut] + data.draw(conversations).messages)
+        for conversation in (stem, more):
+            try:
+                explanation = here.send(conversation)
+            except BadRequest:
+                continue  # the template refuses it
+            if explanation:
+                assert 0 <= explanation.offset <= explanation.differs_at <= explanation.length
+                assert explanation.place.offset >= 0
+                assert explanation.line()
+                assert explanation.advice
