@@ -8,6 +8,12 @@ CGROUP_LIMITS = (
     Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
 )
 CGROUP_CPU = Path("/sys/fs/cgroup/cpu.max")
+CPU_INFO = Path("/proc/cpuinfo")
+# As Linux calls those that onnxruntime chooses its kernels by.
+INSTRUCTION_SETS = frozenset(
+    "avx avx2 fma f16c avx512f avx512_bf16 avx512_fp16 avx512_vnni avx_vnni avx_vnni_int8 "
+    "amx_tile amx_int8 amx_bf16 asimd asimddp i8mm bf16 sve sve2".split()
+)
 
 
 def memory_bytes() -> int:
@@ -41,3 +47,15 @@ def _cores_of_container() -> int | None:
         return int(quota) // int(period)
     except (OSError, ValueError):  # no container, or no limit: "max 100000"
         return None
+
+
+def instruction_sets() -> tuple[str, ...]:
+    """Those of this CPU that numbers may depend on, sorted; the architecture comes first."""
+    import platform
+
+    try:
+        lines = CPU_INFO.read_text().splitlines()
+    except OSError:
+        lines = []
+    flags = next((line for line in lines if line.startswith(("flags", "Features"))), "")
+    return platform.machine(), *sorted(INSTRUCTION_SETS.intersection(flags.split()))
