@@ -1,6 +1,6 @@
 """A message's content as text, from any of the shapes clients send it in."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flm.errors import BadRequest, UnsupportedFeature
@@ -25,22 +25,39 @@ MEDIA_PARTS = {
     "input_file": "a file",
 }
 SILENT_PARTS = ("thinking", "reasoning")  # of an earlier reply; not what it said
+MARKS = ("cache_control", "prompt_cache_breakpoint")  # Anthropic's and OpenAI's, on a part
 
 
 def flat_text(
     content: str | Sequence[str | dict[str, Any]] | None, *, place: str, model: str
-) -> str | None:
+) -> tuple[str | None, tuple[int, ...]]:
     """Text parts joined by a newline, as vLLM joins them: separate parts are separate thoughts.
 
-    None stays None. Raises UnsupportedFeature for images and sounds, BadRequest for other parts.
+    And the offsets in it, in characters, behind parts that the client marked. None stays None.
+    Raises UnsupportedFeature for images and sounds, BadRequest for other parts.
     """
     if content is None or isinstance(content, str):
-        return content
-    return "\n".join(
-        _text(part, f"{place}[{index}]", model)
-        for index, part in enumerate(content)
-        if isinstance(part, str) or part.get("type") not in SILENT_PARTS
-    )
+        return content, ()
+    texts, marks, length = [], [], -1
+    for index, part in enumerate(content):
+        if isinstance(part, str) or part.get("type") not in SILENT_PARTS:
+            texts.append(_text(part, f"{place}[{index}]", model))
+            length += 1 + len(texts[-1])
+            if isinstance(part, dict) and is_marked(part):
+                marks.append(length)
+    return "\n".join(texts), tuple(marks)
+
+
+def is_marked(part: Mapping[str, Any]) -> bool:
+    """Whatever the mark says: a hint is no reason to refuse."""
+    return any(part.get(name) for name in MARKS)
+
+
+def unmarked(tool: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A tool without its mark, which the template would show; the head covers all tools."""
+    if not any(name in tool for name in MARKS):
+        return tool
+    return {name: value for name, value in tool.items() if name not in MARKS}
 
 
 def _text(part: str | dict[str, Any], place: str, model: str) -> str:

@@ -14,6 +14,7 @@ from flm.engine.residency import Resident
 from flm.errors import BadRequest
 from flm.server import journal
 from flm.server.documented import documented
+from flm.server.domains import domain_of
 from flm.server.faults import not_valid
 from flm.server.generate import ClientLeft, Generation
 from flm.server.openai import (
@@ -57,14 +58,16 @@ def routes(settings: Settings, residence: Residence) -> APIRouter:
     async def completions(request: Request) -> Response:
         return await answer(request, prepare_text)
 
-    async def answer(request: Request, prepare: Callable[[bytes], Prepared]) -> Response:
+    async def answer(
+        request: Request, prepare: Callable[[bytes, str | None], Prepared]
+    ) -> Response:
         _ = residence.resident  # while it loads, no body is worth reading
         raw = await read_body(request, settings)
         # Parsing, rendering and encoding grow with the prompt: not on the loop that streams.
-        prepared = await asyncio.to_thread(prepare, raw)
+        prepared = await asyncio.to_thread(prepare, raw, request.state.api_key)
         return await _run(request, prepared, settings)
 
-    def prepare_chat(raw: bytes) -> Prepared:
+    def prepare_chat(raw: bytes, key: str | None) -> Prepared:
         fields = parse_object(raw)
         messages = fields.get("messages")
         if isinstance(messages, list) and len(messages) > settings.messages_max:
@@ -77,13 +80,14 @@ def routes(settings: Settings, residence: Residence) -> APIRouter:
         resident = residence.find(body.model)
         request_id = _new_id(CHAT)
         answers = Conversations(resident).chat(
-            conversation(body, model=resident.card.tag),
+            conversation(body, model=resident.card.tag, settings=settings),
             terms(body, resident.card.sampling),
             request_id=request_id,
+            domain=domain_of(key, body.cache_salt, shared=settings.prefix_shared),
         )
         return Prepared(body, CHAT, request_id, resident, [answers])
 
-    def prepare_text(raw: bytes) -> Prepared:
+    def prepare_text(raw: bytes, key: str | None) -> Prepared:
         body = _valid(CompletionBody, parse_object(raw))
         resident = residence.find(body.model)
         given = body.prompt
@@ -99,8 +103,9 @@ def routes(settings: Settings, residence: Residence) -> APIRouter:
         asked = terms(body, resident.card.sampling)
         ids = [f"{request_id}-p{index}" if index else request_id for index in range(len(prompts))]
         conversations = Conversations(resident)
+        domain = domain_of(key, body.cache_salt, shared=settings.prefix_shared)
         answers = [
-            conversations.text(prompt, asked, request_id=own)
+            conversations.text(prompt, asked, request_id=own, domain=domain)
             for prompt, own in zip(prompts, ids, strict=True)
         ]
         return Prepared(body, TEXT, request_id, resident, answers)

@@ -31,12 +31,15 @@ PREFLIGHT_AGE_S = 600
 
 
 class Guard:
-    """Wraps an app; `open_requests` counts what is being answered."""
+    """Wraps an app; `open_requests` counts what is being answered.
+
+    The app finds the API key that opened, None without one, as `api_key` in the scope's state.
+    """
 
     def __init__(self, app: ASGIApp, settings: Settings) -> None:
         self._app = app
         self._settings = settings
-        self._keys = [key.encode() for key in settings.api_keys]
+        self._keys = settings.api_keys
         self._hosts = {socket.gethostname().lower(), *map(str.lower, settings.allowed_hosts)}
         self.open_requests = 0
 
@@ -52,13 +55,15 @@ class Guard:
             shared = self._cors_headers(headers)
             if shared:
                 send = _with_headers(send, shared)
-            refusal = self._refusal(scope, headers)
+            key = self._key(headers)
+            refusal = self._refusal(scope, headers, key)
             if refusal is not None:
                 await fault_response(refusal)(scope, receive, send)
             elif self._is_preflight(scope):
                 await send({"type": "http.response.start", "status": 204, "headers": []})
                 await send({"type": "http.response.body", "body": b""})
             else:
+                scope.setdefault("state", {})["api_key"] = key
                 await self._app(scope, receive, send)
         finally:
             self.open_requests -= 1
@@ -66,7 +71,7 @@ class Guard:
     def _is_preflight(self, scope: Scope) -> bool:
         return self._settings.cors and scope["method"] == "OPTIONS"
 
-    def _refusal(self, scope: Scope, headers: dict[str, str]) -> FlmError | None:
+    def _refusal(self, scope: Scope, headers: dict[str, str], key: str | None) -> FlmError | None:
         limit = self._settings.connections_max
         if self.open_requests > limit:
             return QueueFull(
@@ -84,22 +89,24 @@ class Guard:
                 f"Web pages of {origin!r} may not use this server",
                 fix=f"start it with --cors-origins {origin}",
             )
-        if scope["method"] == "OPTIONS" or scope["path"] == "/health" or self._has_key(headers):
+        open_to_all = scope["method"] == "OPTIONS" or scope["path"] == "/health"
+        if open_to_all or key is not None or not self._keys:
             return None
         return Unauthorized(
             "The API key is missing or wrong",
             fix="send the server's --api-key as Authorization: Bearer KEY",
         )
 
-    def _has_key(self, headers: dict[str, str]) -> bool:
-        if not self._keys:
-            return True
+    def _key(self, headers: dict[str, str]) -> str | None:
+        """Which of ours the client sent."""
         scheme, _, token = headers.get("authorization", "").partition(" ")
         bearer = token.strip() if scheme.lower() == "bearer" else ""
         given = [key.encode("latin-1") for key in (bearer, headers.get("x-api-key", ""))]
         # All are compared, whatever the outcome: time tells nothing about a key.
-        matches = [hmac.compare_digest(key, one) for key in self._keys for one in given]
-        return any(matches)
+        matches = [
+            key for key in self._keys for one in given if hmac.compare_digest(key.encode(), one)
+        ]
+        return matches[0] if matches else None
 
     def _knows_host(self, host: str) -> bool:
         name = host_name(host)

@@ -13,14 +13,18 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from flm import console
 from flm.core.chat import Conversation, Message, ToolCall
-from flm.core.request import SamplingParams
+from flm.core.request import Priority, SamplingParams
 from flm.engine.conversation import Terms
 from flm.errors import BadRequest, UnsupportedFeature
-from flm.server.content import flat_text
+from flm.server.content import flat_text, unmarked
+from flm.server.policies import arranged
+from flm.server.residence import CLASSES, split_class
+from flm.settings import Settings
 
 CHOICES_MAX = 16  # replies asked for in one request: n times the prompts
 STOPS_MAX, STOP_CHARS_MAX = 16, 256
 LOGPROBS_MAX = 20
+SALT_CHARS_MAX = 256
 BIASES_MAX = 2**18  # no vocabulary has more tokens
 TEMPERATURE_MIN = 1e-3  # below, the likeliest token is as good as certain: greedy
 SAMPLING = (  # fields that mean the same in SamplingParams
@@ -91,6 +95,11 @@ class ReplyBody(Body):
     model_config = ConfigDict(extra="allow")
 
     model: str
+    class_: Literal["interactive", "agent"] | None = Field(None, alias="class")
+    cache_salt: str | None = Field(None, min_length=1, max_length=SALT_CHARS_MAX)
+    # Which of several servers to ask. Here every kept prompt is near, and found by its tokens: the
+    # key neither helps nor keeps apart.
+    prompt_cache_key: Any = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     max_tokens: Limit = Field(None, ge=1)
@@ -132,6 +141,8 @@ class MessageBody(Body):
     tool_call_id: str | None = None
     reasoning_content: Any = None
     reasoning: Any = None
+    cache_control: Any = None
+    prompt_cache_breakpoint: Any = None
 
 
 class Reasoning(Body):
@@ -179,10 +190,15 @@ def refuse_unsupported(body: ReplyBody) -> None:
         console.debug(f"ignored request fields: {', '.join(sorted(unknown))}")
 
 
-def conversation(body: ChatBody, *, model: str) -> Conversation:
+def conversation(body: ChatBody, *, model: str, settings: Settings) -> Conversation:
     effort, thinking, kwargs = _thinking(body)
+    messages = [_message(message, index, model) for index, message in enumerate(body.messages)]
     return Conversation(
-        tuple(_message(message, index, model) for index, message in enumerate(body.messages)),
+        arranged(
+            messages,
+            system=settings.system_message_policy,
+            developer=settings.developer_message_policy,
+        ),
         tools=_tools(body.tools or []),
         thinking=thinking,
         reasoning_effort=effort,
@@ -201,6 +217,7 @@ def terms(body: ReplyBody, defaults: SamplingParams) -> Terms:
         stop=_stops(body.stop),
         ignore_eos=bool(body.ignore_eos),
         n=body.n or 1,
+        priority=CLASSES.get(body.class_ or split_class(body.model)[1], Priority.INTERACTIVE),
     )
 
 
@@ -276,7 +293,10 @@ def _thinking(body: ChatBody) -> tuple[str | None, bool | None, dict[str, Any]]:
 
 
 def _tools(given: list[dict[str, Any]]) -> tuple[Mapping[str, Any], ...]:
-    """Function tools as they came, key by key: their text opens the prompt, and must not vary."""
+    """Function tools as they came, key by key: their text opens the prompt, and must not vary.
+
+    Only a mark for the cache is taken off, which a client moves from tool to tool.
+    """
     tools, skipped = [], []
     for index, tool in enumerate(given):
         function = tool.get("function")
@@ -286,7 +306,7 @@ def _tools(given: list[dict[str, Any]]) -> tuple[Mapping[str, Any], ...]:
             place = f"tools[{index}].function"
             raise BadRequest(f"{place}.name is missing", fix="name every function", param=place)
         else:
-            tools.append(tool)
+            tools.append(unmarked({**tool, "function": unmarked(function)}))
     if skipped:
         kind = f"{given[skipped[0]]['type']!r:.40}"
         console.warn(f"{len(skipped)} of {len(given)} tools skipped, not functions but {kind}")
@@ -295,13 +315,17 @@ def _tools(given: list[dict[str, Any]]) -> tuple[Mapping[str, Any], ...]:
 
 def _message(body: MessageBody, index: int, model: str) -> Message:
     thought = body.reasoning_content or body.reasoning
+    content, marks = flat_text(body.content, place=f"messages[{index}].content", model=model)
+    if body.cache_control or body.prompt_cache_breakpoint:  # of the whole message
+        marks = tuple(dict.fromkeys((*marks, len(content or ""))))
     return Message(
-        role={"developer": "system", "function": "tool"}.get(body.role, body.role),
-        content=flat_text(body.content, place=f"messages[{index}].content", model=model),
+        role="tool" if body.role == "function" else body.role,
+        content=content,
         reasoning=thought if isinstance(thought, str) else None,
         tool_calls=tuple(map(_tool_call, body.tool_calls or ())),
         tool_call_id=body.tool_call_id,
         name=body.name,
+        marks=marks,
     )
 
 

@@ -2,8 +2,12 @@
 
 import time
 
+from flm.core.request import Priority
 from flm.engine.residency import Resident
 from flm.errors import BadRequest, ModelLoading, ModelNotFound
+
+# What clients may call themselves. The third is ours.
+CLASSES = {each.value: each for each in (Priority.INTERACTIVE, Priority.AGENT)}
 
 
 class Residence:
@@ -25,14 +29,27 @@ class Residence:
         return self._resident
 
     def find(self, model: str) -> Resident:
-        """The model a request names. Raises ModelLoading, BadRequest, ModelNotFound."""
+        """The model a request names, with or without `@class` after it.
+
+        Raises ModelLoading, BadRequest, ModelNotFound.
+        """
         resident = self.resident
         if not model.strip():
             raise BadRequest("model is empty", fix=f"send {resident.card.tag}", param="model")
-        if model_names(model).isdisjoint(served_names(resident)):
+        served = served_names(resident)
+        if not model_names(model).isdisjoint(served):
+            return resident
+        name, word = split_class(model)
+        if model_names(name).isdisjoint(served):
             raise ModelNotFound(
                 f"The model {model!r:.80} is not served here",
                 fix=f"ask for {resident.card.tag}, or start the server with flm serve MODEL",
+                param="model",
+            )
+        if word not in CLASSES:
+            raise BadRequest(
+                f"model asks for the class {word!r:.40}, which is none",
+                fix=f"send {name}, or {name}@agent where no person waits",
                 param="model",
             )
         return resident
@@ -47,3 +64,9 @@ def model_names(model: str) -> set[str]:
     """What a client may mean: as written, without an owner before it or Ollama's tag after it."""
     name = model.strip().lower()
     return {n.removesuffix(":latest") for n in (name, name.rpartition("/")[2])}
+
+
+def split_class(model: str) -> tuple[str, str]:
+    """`model@agent` as its two words; the second is empty without one."""
+    name, at, word = model.strip().rpartition("@")
+    return (name, word.lower()) if at else (word, "")

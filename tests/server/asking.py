@@ -6,16 +6,23 @@ from typing import Any
 
 import httpx
 
-from tests.server.house import House, in_process
+from flm.settings import Settings
+from tests.server.house import SETTINGS, House, in_process
 
 HELLO = [{"role": "user", "content": "hello"}]
 
 
-def post(house: House, **fields: Any) -> httpx.Response:
+def post(
+    house: House, *, settings: Settings = SETTINGS, key: str = "", **fields: Any
+) -> httpx.Response:
+    """`settings` are those of the app in front of the house, `key` opens it."""
+
     async def send() -> httpx.Response:
-        async with in_process(house) as client:
+        async with in_process(house, settings) as client:
             body = {"model": "tiny:1m", "messages": HELLO, **fields}
-            return await client.post("/v1/chat/completions", content=json.dumps(body))
+            headers = {"Authorization": f"Bearer {key}"} if key else {}
+            content = json.dumps(body)
+            return await client.post("/v1/chat/completions", content=content, headers=headers)
 
     return asyncio.run(send())
 

@@ -172,6 +172,7 @@ def open_house(
             boundaries=BoundaryFinder(template, tokenizer),
             thread=EngineThread(engine),
             device=device,
+            reuse=settings.reuse_prompt,
         )
     )
     try:
