@@ -1,12 +1,18 @@
-"""Which kept snapshot is given up first, when room lacks. FastFlowLM's order:
+"""Which kept snapshot is given up first, when room lacks.
+
+`flm` is FastFlowLM's order, with people before programs as ignis has it:
 
 1. one whose conversation has a newer one: it was *outgrown*;
-2. the least recently used: ends first, then openers, then turns;
+2. the least recently used: ends first, then openers, then turns; of each first an agent's;
 3. the least recently used of those that conversations share, once nothing depends on it.
+
+`density` begins like it, with the outgrown and the ends. Then goes what saves least for the memory
+and the time it takes: tokens that would have to be read again, for each byte that is really freed,
+by how long nobody wanted it. bench/prefix.py compares the two, and others, on recorded traffic.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable
+from typing import NamedTuple
 
 from flm.core.prompt import BoundaryKind
 from flm.prefix.trie import Node
@@ -23,24 +29,79 @@ ORDER = (
 RANK = {kind: rank for rank, kind in enumerate(ORDER)}
 SHARED = {BoundaryKind.FORK, BoundaryKind.HINT, BoundaryKind.HEAD}
 
+# The longer a conversation pauses, the longer it will: the chance that it goes on in the next
+# second falls as one over its pause and this. Half of it and twice give the same figures.
+PAUSE_S = 60.0
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A slot that may go now."""
+
+class Candidate(NamedTuple):
+    """A slot that may go now. A tuple, for a thousand of them are made while a prompt waits."""
 
     number: int
     kind: BoundaryKind
-    used_at: int
+    used_at: int  # counts uses, so that the smallest is the longest unused
     outgrown: bool
+    agent: bool = False  # a program's, or of a person who has been away for long
+    idle_s: float = 0.0  # since a prompt last resumed there, or where it then had to
+    tokens_saved: int = 0  # would be read again without it, from the nearest kept one above
+    bytes_freed: int = 0  # at once: its state, its logits and the rows that lead nowhere else
 
 
-def victim(candidates: Iterable[Candidate]) -> Candidate | None:
+Policy = Callable[[Iterable[Candidate]], Candidate | None]  # None: there are no candidates
+
+
+def flm(candidates: Iterable[Candidate]) -> Candidate | None:
     return min(candidates, key=_place, default=None)
 
 
-def _place(candidate: Candidate) -> tuple[int, int, int]:
-    group = -1 if candidate.outgrown else RANK[candidate.kind]
-    return group, candidate.used_at, candidate.number
+def density(candidates: Iterable[Candidate]) -> Candidate | None:
+    return min(candidates, key=_worth, default=None)
+
+
+POLICIES: dict[str, Policy] = {"flm": flm, "density": density}
+victim = flm
+
+
+def _place(candidate: Candidate) -> tuple[int, bool, int, int]:
+    number, kind, used_at, is_outgrown, agent, *_ = candidate
+    if is_outgrown:
+        return -1, False, used_at, number
+    return RANK[kind], not agent and kind not in SHARED, used_at, number
+
+
+def _worth(candidate: Candidate) -> tuple[bool, float, int]:
+    number, kind, used_at, is_outgrown, _, idle_s, tokens_saved, bytes_freed = candidate
+    # Wanted only by who goes back in a conversation, or sends the same again.
+    if is_outgrown or kind is BoundaryKind.END:
+        return False, used_at, number
+    return True, tokens_saved / (bytes_freed or 1) / (idle_s + PAUSE_S), number
+
+
+def kept_above(node: Node) -> Node | None:
+    """The nearest that is kept, of those that `node` goes on from."""
+    above = node.parent
+    while above and not above.slot:
+        above = above.parent
+    return above
+
+
+def stake(node: Node, held: Collection[Node], row_bytes: int) -> tuple[int, int]:
+    """(tokens, bytes): what giving up the slot of `node` would have read again, and would free.
+
+    Rows that another snapshot or a lease needs stay; only a state is then missing.
+    """
+    slot, start = node.slot, node.end
+    assert slot
+    way: Node | None = node
+    while way and way.parent and way not in held and not (way.slot and way is not node):
+        if len(way.children) > (way is not node):
+            break
+        start, way = way.start, way.parent
+    freed = slot.bytes + (node.end - start) * row_bytes
+    if not slot.state:
+        return node.end - start, freed
+    above = kept_above(node)
+    return node.end - (above.end if above else 0), freed
 
 
 def outgrown(slots: Iterable[Node], newcomer: BoundaryKind, below: Node) -> set[Node]:
