@@ -2,6 +2,7 @@
 
 Invariants:
   * `computed` tokens have memory in the lane; `computed <= len(tokens)`.
+  * No pass crosses one of `cuts`, offsets in the prompt.
   * While decoding, exactly the newest token is not computed.
 """
 
@@ -25,6 +26,7 @@ class Sequence:
     phase: Phase = Phase.WAITING
     lane: int | None = None
     tokens: list[int] = field(default_factory=list)
+    cuts: tuple[int, ...] = ()
     computed: int = 0
     cached_tokens: int = 0
     admitted_at: float | None = None

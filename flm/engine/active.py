@@ -1,8 +1,9 @@
 """What the engine knows of a sequence in a lane, of a pass that runs, and of time spent."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from flm.core.event import Usage
+from flm.core.request import Priority
 from flm.core.sequence import Phase, Sequence
 from flm.core.step import Step
 from flm.engine.reply import ReplyText
@@ -21,10 +22,17 @@ class Active:
     sample: Sample
     reply: ReplyText
     restored: bool = False
+    shared: dict[str, int] = field(default_factory=dict)  # tokens in common, by request id
+    kept: int = 0  # how many of the lease's boundaries were seen to
+    tier: str = ""  # where what was reused came from
 
     @property
     def id(self) -> str:
         return self.sequence.request.id
+
+    @property
+    def idle(self) -> bool:
+        return self.sequence.request.priority is Priority.IDLE
 
     def check(self, lane: Lane) -> None:
         sequence = self.sequence
@@ -34,7 +42,8 @@ class Active:
         if self.restored:
             assert lane.rows == computed, f"{lane.rows} rows of {computed} computed"
             read = min(computed, sequence.prompt_length)
-            assert lane.resident == sequence.tokens[:read], "resident tokens are another's"
+            lone = read == 1 and not lane.resident  # read otherwise, so no other may start from it
+            assert lone or lane.resident == sequence.tokens[:read], "resident tokens are another's"
         if sequence.phase is Phase.PREFILL:
             assert computed < sequence.prompt_length == length
         else:

@@ -5,6 +5,7 @@ Invariants, which `check` asserts:
   * An active sequence has `computed` tokens in its lane once it is restored; until then it is
     untouched, and may still take a longer prefix that another has just kept.
   * An active sequence holds an open lease; both end together, and the lane with them.
+  * Idle work computes only while nothing else can, and leaves its lane to whoever needs one.
 """
 
 from collections import deque
@@ -12,25 +13,23 @@ from collections.abc import Callable
 from functools import partial
 
 from flm.core.event import Admitted, Event, Failed, Finished, FinishReason, Generated
-from flm.core.request import Request
+from flm.core.request import Priority, Request
 from flm.core.sequence import Phase, Sequence
 from flm.core.step import Step
 from flm.devices.device import Array
 from flm.engine.active import Active, Flight, usage
+from flm.engine.following import followers, in_order, shared_length
+from flm.engine.idle import IdleWork
 from flm.engine.logits import likeliest, report
 from flm.engine.reply import ReplyText
 from flm.engine.sampler import Sample, Sampler
 from flm.engine.scheduler import Pace, schedule
-from flm.errors import (
-    BadRequest,
-    DeviceFailed,
-    NoRoom,
-    PassCancelled,
-    PromptTooLong,
-    QueueFull,
-)
+from flm.engine.valid import validate
+from flm.errors import DeviceFailed, NoRoom, PassCancelled, QueueFull
 from flm.memory.lanes import Lanes
 from flm.prefix.cache import PrefixCache
+from flm.prefix.lease import Manners
+from flm.prefix.tally import AUDITS, WAITS
 from flm.runner.runner import Runner
 from flm.text.tokenizer import Tokenizer
 
@@ -51,9 +50,10 @@ class Engine:
         chunk_s_target: float,
         clock: Callable[[], float],
         sampler_for: Callable[[Request], Sample] = Sampler,
+        audit_every: int = 0,
     ) -> None:
+        self.cache = cache
         self._runner = runner
-        self._cache = cache
         self._tokenizer = tokenizer
         self._lanes = lanes
         self._context_length = context_length
@@ -65,6 +65,7 @@ class Engine:
         self._admitted = 0  # since the last pass, which they do not hold up for long
         self._decode_is_due = False
         self._waiting: deque[Sequence] = deque()
+        self._idle = IdleWork(audit_every=audit_every)
         self._active: dict[str, Active] = {}  # by request id, oldest first
         self._at_work: tuple[str, ...] = ()  # whose fault an exception is
         self._flight: Flight | None = None
@@ -80,7 +81,7 @@ class Engine:
 
     @property
     def busy(self) -> bool:
-        return bool(self._waiting or self._active or self._events)
+        return bool(self._waiting or self._active or self._events or self._idle)
 
     @property
     def room(self) -> int:
@@ -95,26 +96,20 @@ class Engine:
 
     def validate(self, request: Request) -> None:
         """Raises BadRequest or PromptTooLong for what no engine of this size could run."""
-        tokens, vocabulary = request.prompt.tokens, self._tokenizer.vocabulary
-        if not tokens:
-            raise BadRequest("the prompt is empty", fix="send some text", param="messages")
-        if len(tokens) >= self._context_length:
-            raise PromptTooLong(prompt_tokens=len(tokens), context_length=self._context_length)
-        for param, ids in (("prompt", tokens), ("logit_bias", request.sampling.logit_bias)):
-            if ids and not 0 <= min(ids) <= max(ids) < vocabulary:
-                raise BadRequest(
-                    f"{param} names a token outside the vocabulary",
-                    fix=f"use token ids from 0 to {vocabulary - 1}",
-                    param=param,
-                )
+        validate(request, self._context_length, self._tokenizer.vocabulary)
 
     def submit(self, request: Request) -> None:
         """Raises QueueFull, and what `validate` raises."""
         self.validate(request)
         assert request.id not in self._active, f"{request.id} twice"
+        sequence = Sequence(request, submitted_at=self._clock())
+        if request.priority is Priority.IDLE:
+            if dropped := self._idle.add(sequence):
+                self._end(dropped, FinishReason.CANCELLED)
+            return
         if self.room <= 0:
             raise self.queue_full()
-        self._waiting.append(Sequence(request, submitted_at=self._clock()))
+        self._waiting.append(sequence)
 
     def cancel(self, request_id: str) -> None:
         """Its lane is free from here on; unknown or finished is no error."""
@@ -122,9 +117,9 @@ class Engine:
             self._finish(active, FinishReason.CANCELLED)
         elif sequence := self._find_waiting(request_id):
             self._waiting.remove(sequence)
-            sequence.phase = Phase.FINISHED
-            spent = usage(sequence, self._clock())
-            self._events.append(Finished(request_id, FinishReason.CANCELLED, spent))
+            self._end(sequence, FinishReason.CANCELLED)
+        elif sequence := self._idle.cancel(request_id):
+            self._end(sequence, FinishReason.CANCELLED)
 
     def interrupt(self, request_id: str) -> None:
         """From any thread, before `cancel`: end the running pass if it is for nobody else."""
@@ -163,39 +158,75 @@ class Engine:
         assert len(self._active) == len(busy), "a lane with two sequences"
         for active in self._active.values():
             active.check(self._lanes[active.lane])
+        self._idle.check()
         self._lanes.check()
-        self._cache.check()
+        self.cache.check()
 
     def _admit(self) -> None:
-        if not self._waiting or not self._lanes.free or self._admitted == len(self._lanes):
+        if not self._waiting:
+            if self._idle and not self._active:
+                self._start(self._idle.take())
             return
-        self._admitted += 1
-        sequence = self._waiting[0]
+        if self._admitted == len(self._lanes):
+            return
+        if not self._lanes.free:
+            self._clear_a_lane()
+        if self._lanes.free:
+            self._admitted += 1
+            self._start(self._waiting.popleft())
+
+    def _clear_a_lane(self) -> None:
+        """Idle work, if there is any in a lane, starts again another time."""
+        for active in self._active.values():
+            if active.idle:
+                self._leave(active)
+                self._idle.put_back(active.sequence)
+                return
+
+    def _start(self, sequence: Sequence) -> None:
         request = sequence.request
         self._at_work = (request.id,)
-        reply, sample = ReplyText(request, self._tokenizer), self._sampler_for(request)
-        lease = self._cache.lease(request.prompt)
+        try:
+            reply, sample = ReplyText(request, self._tokenizer), self._sampler_for(request)
+            lease = self.cache.lease(request.prompt, manners=_manners(request))
+        except Exception:
+            self._waiting.appendleft(sequence)
+            raise
         lane = self._lanes.acquire(request.prompt.tokens)
         assert lane is not None
-        self._waiting.popleft()
         sequence.lane, sequence.phase = lane, Phase.PREFILL
         sequence.admitted_at = self._clock()
-        active = self._active[request.id] = Active(sequence, lane, lease, sample, reply)
+        active = Active(sequence, lane, lease, sample, reply)
+        self._find_shared(active)
+        self._active[request.id] = active
         self._events.append(Admitted(request.id, lease.offset))
         self._start_from_lease(active)
+
+    def _find_shared(self, newcomer: Active) -> None:
+        """What it has in common with prompts that are being read; they will keep it there."""
+        prompt = newcomer.sequence.request.prompt
+        for other in in_order(self._active.values()):
+            shared = shared_length(prompt, other.sequence.request.prompt)
+            newcomer.shared[other.id] = shared
+            if shared - newcomer.lease.offset >= self.cache.gain_min:
+                self.cache.tally.add(WAITS)
+                if other.sequence.computed < shared and other.lease.plan_fork(shared):
+                    other.sequence.cuts = other.lease.cuts
 
     def _start_from_lease(self, active: Active) -> None:
         lease, sequence = active.lease, active.sequence
         sequence.computed = sequence.cached_tokens = lease.offset
+        sequence.cuts, active.kept = lease.cuts, 0
         if lease.offset == sequence.prompt_length:  # read before, to the last token
             assert lease.logits is not None
             self._take(active, lease.logits)
 
     def _pass(self) -> None:
         self._admitted = 0
-        alone = len(self._active) == 1 and not self._waiting
+        ready = self._ready()
+        alone = len(ready) == 1 and not self._waiting and not ready[0].idle
         step = schedule(
-            (active.sequence for active in self._active.values()),
+            (active.sequence for active in ready),
             chunk_len=self._pace.chunk_len_alone if alone else self._pace.chunk_len,
             chunks_run=self._chunks_run,
             decode_is_due=self._decode_is_due,
@@ -220,6 +251,13 @@ class Engine:
             else:
                 if span.end == len(active.sequence.tokens):
                     self._take(active, logits[span.lane])
+
+    def _ready(self) -> list[Active]:
+        """Those that can use a pass, oldest first: idle ones if no other is there."""
+        wanted = [active for active in self._active.values() if not active.idle]
+        wanted = wanted or list(self._active.values())
+        waiting = followers(wanted, self.cache.gain_min)
+        return [active for active in wanted if active not in waiting]
 
     def _restore(self, active: Active) -> bool:
         """Whether the lane now holds what is computed. Left to here, for the first token of a
@@ -262,29 +300,36 @@ class Engine:
     def _keep(self, active: Active, logits: Array) -> None:
         """Keep what was read if it ends at a boundary that the cache wants."""
         likeliest(logits)  # raises on NaN, which kept would fail every retry
-        sequence = active.sequence
-        whole = sequence.computed == sequence.prompt_length
-        for boundary in sequence.request.prompt.boundaries:
-            if boundary.offset == sequence.computed and active.lease.wants(boundary):
+        sequence, lease = active.sequence, active.lease
+        for boundary in lease.boundaries[active.kept :]:
+            if boundary.offset > sequence.computed:
+                break
+            active.kept += 1
+            if lease.wants(boundary):
+                whole = boundary.offset == sequence.prompt_length
                 save = partial(self._runner.save, active.lane)
-                if active.lease.keep(boundary, save, logits if whole else None):
-                    self._share(active)
+                if lease.keep(boundary, save, logits if whole else None):
+                    self._share(active, boundary.offset)
 
-    def _share(self, reader: Active) -> None:
+    def _share(self, reader: Active, offset: int) -> None:
         """What `reader` has just kept saves the untouched from reading the same."""
-        offset = reader.sequence.computed
-        tokens = reader.sequence.tokens[:offset]
+        prompt = reader.sequence.request.prompt
         for active in list(self._active.values()):
-            sequence = active.sequence
-            behind = not active.restored and sequence.computed < offset
-            if behind and sequence.tokens[:offset] == tokens:
+            own = active.sequence.request
+            behind = own.reuse and not active.restored and active.sequence.computed < offset
+            if behind and shared_length(own.prompt, prompt) >= offset:
                 active.lease.close()
-                active.lease = self._cache.lease(sequence.request.prompt)
+                active.lease = self.cache.lease(own.prompt, manners=_manners(own))
                 self._start_from_lease(active)
 
     def _take(self, active: Active, logits: Array) -> None:
         """The next token, if the sampler finds one: else this request fails, and no other."""
         sequence, request = active.sequence, active.sequence.request
+        if not sequence.generated:
+            self._compare(active, logits)
+        if not request.max_tokens:
+            self._finish(active, FinishReason.LENGTH)
+            return
         try:
             token = active.sample(sequence.tokens, logits)
             ended = active.reply.ends_with(token)
@@ -307,14 +352,30 @@ class Engine:
         elif sequence.generated >= request.max_tokens or self._is_full(sequence):
             self._finish(active, FinishReason.LENGTH, active.reply.finish())
 
+    def _compare(self, active: Active, logits: Array) -> None:
+        """Reading a prompt again must give what reusing it gave."""
+        sequence, request = active.sequence, active.sequence.request
+        alike = self._idle.audited(request.id, logits)
+        if alike is not None:
+            self.cache.tally.add(AUDITS, "equal" if alike else "different")
+            if not alike:
+                self.cache.warn(
+                    f"Prefix cache: {request.id} read again gives other logits; please report it"
+                )
+        elif sequence.cached_tokens and not active.idle:
+            self._idle.audit(request, logits, self._clock())
+
     def _is_full(self, sequence: Sequence) -> bool:
         return len(sequence.tokens) >= self._context_length
 
     def _finish(self, active: Active, reason: FinishReason, text: str = "") -> None:
         self._leave(active)
-        self._events.append(
-            Finished(active.id, reason, usage(active.sequence, self._clock()), text)
-        )
+        self._end(active.sequence, reason, text)
+
+    def _end(self, sequence: Sequence, reason: FinishReason, text: str = "") -> None:
+        sequence.phase = Phase.FINISHED
+        spent = usage(sequence, self._clock())
+        self._events.append(Finished(sequence.request.id, reason, spent, text))
 
     def _fail(self, active: Active, error: Exception) -> None:
         self._lanes.forget(active.lane)
@@ -329,3 +390,9 @@ class Engine:
 
     def _find_waiting(self, request_id: str) -> Sequence | None:
         return next((s for s in self._waiting if s.request.id == request_id), None)
+
+
+def _manners(request: Request) -> Manners:
+    if not request.reuse:
+        return Manners.BLIND
+    return Manners.MODEST if request.priority is Priority.IDLE else Manners.USUAL

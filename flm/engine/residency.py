@@ -128,6 +128,7 @@ def _engine(
         state_bytes=layout.state_bytes,
         log=say,
         warn=warn,
+        read_min=2 if layout.state else 1,  # a lone row is read otherwise, and a state sums it up
     )
     return Engine(
         runner,
@@ -139,6 +140,7 @@ def _engine(
         chunk_len_max=settings.prefill_chunk_len,
         chunk_s_target=settings.chunk_ms_target / 1000,
         clock=clock,
+        audit_every=settings.reuse_audit,
     )
 
 

@@ -6,7 +6,7 @@
   does not wait behind a long prompt, and of several that begin alike the first reads the shared
   start to its boundary before the others come to it. Every fourth chunk is the oldest prompt's,
   so that none waits forever.
-* A chunk never crosses a boundary, and leaves no single token behind where it can be avoided.
+* A chunk never crosses a cut, and leaves no single token behind: one alone is read otherwise.
 """
 
 from collections.abc import Iterable
@@ -69,17 +69,16 @@ def schedule(
 
 
 def next_cut(sequence: Sequence) -> int:
-    """The nearest boundary ahead, or the prompt's end."""
-    offsets = (boundary.offset for boundary in sequence.request.prompt.boundaries)
-    ahead = (offset for offset in offsets if offset > sequence.computed)
+    """The nearest cut ahead, or the prompt's end."""
+    ahead = (offset for offset in sequence.cuts if offset > sequence.computed)
     return next(ahead, sequence.prompt_length)
 
 
 def _chunk(sequence: Sequence, chunk_len: int) -> Span:
     start, cut = sequence.computed, next_cut(sequence)
-    length = min(chunk_len, cut - start)
-    if cut - start - length == 1 and length > 2:
-        length -= 1
+    length = min(max(chunk_len, 2), cut - start)
+    if cut - start - length == 1:
+        length += 1 if length == 2 else -1
     assert sequence.lane is not None
     return Span(sequence.lane, start, tuple(sequence.tokens[start : start + length]))
 

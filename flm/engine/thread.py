@@ -8,21 +8,27 @@ Invariants:
 """
 
 from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
 from threading import Condition, Thread
 
+from typing import TypeVar
+
 from flm.core.event import Event, Failed, Finished
-from flm.core.request import Request
+from flm.core.request import Priority, Request
 from flm.engine.engine import Engine
 from flm.errors import DeviceFailed, ModelLoading
 
 Listener = Callable[[Event], None]
+T = TypeVar("T")
 
 
 class EngineThread:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._listeners: dict[str, Listener] = {}
-        self._inbox: list[Request | str] = []  # a request to submit, or the id of one to cancel
+        # A request to submit, the id of one to cancel, or work to do.
+        self._inbox: list[Request | str | Callable[[], None]] = []
         self._closing = False
         self._wake = Condition()
         self._thread = Thread(target=self._live, name="engine", daemon=True)
@@ -50,7 +56,7 @@ class EngineThread:
         with self._wake:
             if self._closing:
                 raise ModelLoading("the model is being unloaded", fix="send the request again")
-            if self._engine.room <= self._submitted:
+            if request.priority is not Priority.IDLE and self._engine.room <= self._submitted:
                 raise self._engine.queue_full()
             assert request.id not in self._listeners, f"{request.id} twice"
             self._listeners[request.id] = listener
@@ -63,6 +69,24 @@ class EngineThread:
             self._inbox.append(request_id)
             self._wake.notify()
         self._engine.interrupt(request_id)
+
+    def ask(self, work: Callable[[Engine], T]) -> "Future[T]":
+        """`work` is done between two steps, and must be quick. The future has what it gives or
+        raises; ModelLoading once closed.
+        """
+        asked: Future[T] = Future()
+        with self._wake:
+            if self._closing:
+                raise ModelLoading("the model is being unloaded", fix="send the request again")
+            self._inbox.append(partial(_fulfil, asked, work, self._engine))
+            self._wake.notify()
+        return asked
+
+    def wake(self) -> None:
+        """Something landed that the engine waits for."""
+        with self._wake:
+            self._inbox.append(_nothing)
+            self._wake.notify()
 
     def close(self) -> None:
         """Cancel all, and return when the thread has ended."""
@@ -102,8 +126,10 @@ class EngineThread:
             for message in self._inbox:
                 if isinstance(message, Request):
                     self._engine.submit(message)
-                else:
+                elif isinstance(message, str):
                     self._engine.cancel(message)
+                else:
+                    message()
             self._inbox.clear()
 
     def _step(self) -> list[Event]:
@@ -124,3 +150,14 @@ class EngineThread:
         except Exception:  # the client's side is gone
             self._listeners.pop(event.request_id, None)
             self._engine.cancel(event.request_id)
+
+
+def _fulfil(asked: "Future[T]", work: Callable[[Engine], T], engine: Engine) -> None:
+    try:
+        asked.set_result(work(engine))
+    except Exception as error:
+        asked.set_exception(error)
+
+
+def _nothing() -> None:
+    """The step that follows is what was wanted."""

@@ -8,11 +8,13 @@ from flm.prefix.trie import TOKEN_BYTES, Match
 
 @dataclass(frozen=True, slots=True)
 class Addition:
+    domain: str
     tokens: bytes  # from 0, packed
     kind: BoundaryKind
     row_bytes: int
     state_bytes: int  # 0: the model has no state
     logits_bytes: int  # 0: none are kept with it
+    modest: bool = False  # only what it outgrows goes for it
 
     @property
     def offset(self) -> int:

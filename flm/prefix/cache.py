@@ -20,7 +20,8 @@ from flm.core.prompt import BoundaryKind, Prompt
 from flm.devices.device import Array
 from flm.prefix.addition import Addition
 from flm.prefix.eviction import RANK, SHARED, Candidate, outgrown, victim
-from flm.prefix.lease import Lease, mib
+from flm.prefix.lease import Lease, Manners, mib
+from flm.prefix.tally import CAPTURES, EVICTIONS, Tally
 from flm.prefix.trie import Match, Node, Slot, Trie
 
 
@@ -37,7 +38,8 @@ class PrefixCache:
     """`row_bytes` is what one token takes and `state_bytes` one state (0: the model has none).
 
     `bytes_max` 0 turns it off; `slots_max` None leaves the number of snapshots to the bytes;
-    `gain_min` is the least number of tokens that a save must add.
+    `gain_min` is the least number of tokens that a save must add, `read_min` the fewest that a
+    pass may read and that are left to it therefore.
     """
 
     def __init__(
@@ -50,15 +52,18 @@ class PrefixCache:
         state_bytes: int,
         log: Callable[[str], None],
         warn: Callable[[str], None],
+        read_min: int = 1,
     ) -> None:
         self.bytes_max = bytes_max
         self.slots_max = slots_max
         self.gain_min = gain_min
         self.row_bytes = row_bytes
         self.state_bytes = state_bytes
+        self.read_min = read_min
         self.log = log
         self.warn = warn
         self.trie = Trie()
+        self.tally = Tally()
         self.leases: set[Lease] = set()
         self._slots: dict[int, Node] = {}  # by number, which is by age
         self._numbers = count(1)
@@ -72,18 +77,26 @@ class PrefixCache:
     def slot_count(self) -> int:
         return len(self._slots)
 
-    def lease(self, prompt: Prompt) -> Lease:
+    def lease(self, prompt: Prompt, *, manners: Manners = Manners.USUAL) -> Lease:
         """The longest kept prefix of `prompt`.
 
         Its last token is left to compute, for the logits to sample from, unless they are kept too.
         """
         length = len(prompt.tokens)
-        node, offset = self._start_of(prompt)
+        if manners is Manners.BLIND:
+            lease = Lease(self, prompt, self.trie.root(prompt.domain), 0, None, manners)
+            self.leases.add(lease)
+            return lease
+        match = self.trie.find(prompt.domain, prompt.packed)
+        node, offset = self._start_of(prompt, match)
         slot = node.slot_through() if node.parent else None
-        lease = Lease(self, prompt, node, offset, slot)
+        lease = Lease(self, prompt, node, offset, slot, manners)
+        if self.state_bytes:  # without, any row will do
+            lease.plan_fork(match.length)
         self.leases.add(lease)
         if slot:
             slot.used_at = self.tick()
+            slot.hits += 1
             self.log(f"Prefix slot {slot.number}: resuming at {offset} of {length} tokens")
         elif self.bytes_max:
             self.log(f"No saved prefix matches, prefilling {length} tokens")
@@ -93,34 +106,36 @@ class PrefixCache:
         self.trie.check()
         assert self.bytes_kept <= self.bytes_max
         assert self.slots_max is None or self.slot_count <= self.slots_max
-        nodes = set(self.trie.root.below())
+        nodes = set(self.trie.nodes())
         assert {node for node in nodes if node.slot} == set(self._slots.values())
         for number, node in self._slots.items():
             assert node.slot
             assert node.slot.number == number
             assert sum(array.nbytes for array in node.slot.state.values()) == self.state_bytes
         resting = {lease.node for lease in self.leases}
-        assert resting <= nodes, "a lease rests on what is gone"
-        for node in nodes - {self.trie.root}:
+        roots = set(self.trie.roots.values())
+        assert resting <= nodes | roots, "a lease rests on what is gone"
+        assert all(root.children or root in resting for root in roots), "an empty domain"
+        for node in nodes:
             assert node.children or node.slot or node in resting, f"leads nowhere: {node.end}"
             assert node.rows_bytes == (node.end - node.start) * self.row_bytes
         for lease in self.leases:
             lease.check()
 
-    def _start_of(self, prompt: Prompt) -> tuple[Node, int]:
+    def _start_of(self, prompt: Prompt, match: Match) -> tuple[Node, int]:
         """Where `prompt` can start: a node, and an offset in its edge, usually its end."""
         length = len(prompt.tokens)
         assert length, "an empty prompt"
-        match = self.trie.find(prompt.packed)
         node = match.node
         if node.end == length and node.slot and node.slot.logits is not None:
             return node, length
+        furthest = max(0, length - self.read_min)
         if self.state_bytes:
-            while node.parent and (node.slot is None or node.end == length):
+            while node.parent and (node.slot is None or node.end > furthest):
                 node = node.parent
             return node, node.end
         # Without state any row will do, if it leads to a slot: others go when their lease does.
-        node, offset = match.child or node, min(match.length, length - 1)
+        node, offset = match.child or node, min(match.length, furthest)
         while node.parent and (offset <= node.start or not node.slot_through()):
             node, offset = node.parent, min(offset, node.start)
         return node, offset
@@ -148,6 +163,7 @@ class PrefixCache:
             )
         self.trie.put(node, Slot(number, kind, used_at, state, _own(logits)))
         self._slots[number] = node
+        self.tally.add(CAPTURES, kind.value)
 
     def renew(self, node: Node, addition: Addition, used_at: int, logits: Array | None) -> None:
         """The slot there is wanted again; if it lacks logits and they fit, it gets them."""
@@ -164,7 +180,7 @@ class PrefixCache:
         if not self._can_fit(addition, standing):
             return False
         while True:
-            match = self.trie.find(addition.tokens)
+            match = self.trie.find(addition.domain, addition.tokens)
             lacks_bytes = self.bytes_kept + addition.bytes(match) > self.bytes_max
             lacks_slot = self._over(self.slot_count + addition.slots(match))
             if not (lacks_bytes or lacks_slot):
@@ -175,14 +191,15 @@ class PrefixCache:
 
     def prune(self, node: Node) -> None:
         """Remove the rows that lead to `node` and nowhere else."""
-        while node.parent and not (node.children or node.slot):
-            if any(lease.node is node for lease in self.leases):
-                break
+        while not (node.children or node.slot or any(each.node is node for each in self.leases)):
+            if node.parent is None:
+                self.trie.uproot(node)
+                return
             self.trie.remove(node)
             node = node.parent
 
     def _standing(self, addition: Addition) -> Standing:
-        node = self.trie.find(addition.tokens).node
+        node = self.trie.find(addition.domain, addition.tokens).node
         below = node if node.end < addition.offset else node.parent
         assert below
         slots = self._slots.values()
@@ -190,13 +207,15 @@ class PrefixCache:
         held = {node for lease in self.leases for node in lease.node.path()}
         reading = {lease.node for lease in self.leases if lease.kept_at is None}
         loose = {
-            node for node in slots if node not in reading and (node not in held or node in old)
+            node
+            for node in slots
+            if node not in reading and (node in old or not (node in held or addition.modest))
         }
         return Standing(held, old, loose)
 
     def _can_fit(self, addition: Addition, standing: Standing) -> bool:
         """Whether it would, with all that is loose given up."""
-        match = self.trie.find(addition.tokens)
+        match = self.trie.find(addition.domain, addition.tokens)
         if match.child not in standing.held:
             match = Match(match.node, None, match.node.end)
         stuck = [node for node in self._slots.values() if node not in standing.loose]
@@ -225,6 +244,7 @@ class PrefixCache:
         kind = going.kind.value if going.kind in SHARED else "end"
         which = "an outgrown" if going.outgrown else "the least recently used"
         self.log(f"Prefix cache: dropping {which} {kind} snapshot ({node.end} tokens)")
+        self.tally.add(EVICTIONS, "host", going.kind.value)
         self.trie.take(node)
         self.prune(node)
 

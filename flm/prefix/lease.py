@@ -4,31 +4,54 @@ First it is restored from, then it keeps. While it is open nothing on the prompt
 trie goes, except what the prompt itself outgrows once it keeps.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
 from typing import TYPE_CHECKING
 
-from flm.core.prompt import Boundary, Prompt
+from flm.core.prompt import Boundary, BoundaryKind, Prompt
 from flm.core.sizes import MIB
 from flm.devices.device import Array
 from flm.memory.snapshot import Snapshot
 from flm.prefix.addition import Addition
+from flm.prefix.tally import SKIPS
 from flm.prefix.trie import TOKEN_BYTES, Node, Slot
 
 if TYPE_CHECKING:
     from flm.prefix.cache import PrefixCache
 
 Save = Callable[[int, int], Snapshot]  # (start, end) -> rows of [start, end), state at end
+FORKS_MAX = 4  # of one prompt, beside the boundaries it came with
+
+
+class Manners(Enum):
+    """What a lease may take and leave."""
+
+    USUAL = "usual"
+    MODEST = "modest"  # what it keeps pushes nothing out but what it outgrows
+    BLIND = "blind"  # starts from nothing and keeps nothing
 
 
 class Lease:
-    """`offset` tokens need no computing; all of them only if there are `logits` of the last."""
+    """`offset` tokens need no computing; all of them only if there are `logits` of the last.
+
+    `boundaries` are where it is to be kept: those of its prompt, and forks, far enough apart.
+    """
 
     def __init__(
-        self, cache: "PrefixCache", prompt: Prompt, node: Node, offset: int, slot: Slot | None
+        self,
+        cache: "PrefixCache",
+        prompt: Prompt,
+        node: Node,
+        offset: int,
+        slot: Slot | None,
+        manners: Manners = Manners.USUAL,
     ) -> None:
         self.prompt = prompt
         self.offset = offset
+        self.kind = slot.kind if slot else None
         self.logits = slot.logits if slot and offset == len(prompt.tokens) else None
+        self.manners = manners
+        self.boundaries = self._apart(prompt.boundaries, offset, cache.read_min)
         self.node = node  # where it rests: this one and all above it stay
         self.kept_at: int | None = None  # None: may still be restored from
         self._cache = cache
@@ -49,20 +72,42 @@ class Lease:
                 snapshots.append(Snapshot(node.start, end, rows, state))
         return tuple(reversed(snapshots))
 
+    @property
+    def cuts(self) -> tuple[int, ...]:
+        """Offsets that a pass must end at, for the state that is only there then."""
+        if not self._cache.state_bytes:
+            return ()
+        return tuple(each.offset for each in self.boundaries if self._adds(each))
+
+    def plan_fork(self, offset: int) -> bool:
+        """Another prompt parts from this one at `offset`: keep it there too, if it adds enough."""
+        length, cache = len(self.prompt.tokens), self._cache
+        before = [each.offset for each in self.boundaries if each.offset <= offset]
+        gain = offset - max([self.offset, *before])
+        forks = [each for each in self.boundaries if each.kind is BoundaryKind.FORK]
+        if len(forks) >= FORKS_MAX or self.manners is Manners.BLIND:
+            return False
+        if gain < max(cache.gain_min, cache.read_min) or length - offset < cache.read_min:
+            return False
+        fork = Boundary(offset, BoundaryKind.FORK)
+        planned = sorted([*self.boundaries, fork], key=lambda each: each.offset)
+        self.boundaries = self._apart(planned, self.offset, cache.read_min)
+        return fork in self.boundaries
+
     def wants(self, boundary: Boundary) -> bool:
         """The save rule: whether a save there adds enough to what was kept before this request.
 
         Its own boundaries thus never skip each other. What is skipped is logged, once.
         """
         gain, gain_min = boundary.offset - self.offset, self._cache.gain_min
-        if gain <= 0 or self._too_long(boundary):
+        if gain <= 0 or self.manners is Manners.BLIND or self._too_long(boundary):
             return False
-        addition = self._addition(boundary)
-        if gain >= gain_min or not addition.slots(self._cache.trie.find(addition.tokens)):
+        if self._adds(boundary):
             return True
         if boundary == self.prompt.boundaries[-1]:
-            self._say(
+            self._skip(
                 self._cache.log,
+                "gain",
                 f"Prefix cache: not saved, only {gain} tokens{self._past} "
                 f"(needs {gain_min}, --prefix-min-gain)",
             )
@@ -82,7 +127,7 @@ class Lease:
             self.kept_at = cache.tick()
         self._rest()
         addition = self._addition(boundary, logits)
-        match = cache.trie.find(addition.tokens)
+        match = cache.trie.find(addition.domain, addition.tokens)
         if not addition.slots(match):
             cache.renew(match.node, addition, self.kept_at, logits)
         elif cache.make_room(addition):
@@ -90,8 +135,9 @@ class Lease:
             cache.put(node, addition.kind, self.kept_at, state, logits)
             self._rest()
         else:
-            self._say(
+            self._skip(
                 cache.log,
+                "room",
                 f"Prefix cache: not saved, no room for {boundary.offset} tokens "
                 "beside the snapshots in use",
             )
@@ -114,7 +160,7 @@ class Lease:
     def _save(self, addition: Addition, save: Save) -> tuple[Node, Mapping[str, Array]]:
         """What is not kept yet, into the room that was made: the node and the state at its end."""
         trie = self._cache.trie
-        match = trie.find(addition.tokens)
+        match = trie.find(addition.domain, addition.tokens)
         start = addition.start(match)
         node = trie.split(match.child, match.length) if match.child else match.node
         if start == addition.offset:
@@ -128,16 +174,19 @@ class Lease:
 
     def _rest(self) -> None:
         """On the deepest node of the prompt's way: all that it can use, and not a row more."""
-        before, self.node = self.node, self._cache.trie.find(self.prompt.packed).node
+        match = self._cache.trie.find(self.prompt.domain, self.prompt.packed)
+        before, self.node = self.node, match.node
         self._cache.prune(before)
 
     def _addition(self, boundary: Boundary, logits: Array | None = None) -> Addition:
         return Addition(
+            domain=self.prompt.domain,
             tokens=self._tokens(boundary.offset),
             kind=boundary.kind,
             row_bytes=self._cache.row_bytes,
             state_bytes=self._cache.state_bytes,
             logits_bytes=0 if logits is None else logits.nbytes,
+            modest=self.manners is Manners.MODEST,
         )
 
     def _tokens(self, offset: int) -> bytes:
@@ -150,19 +199,42 @@ class Lease:
             return False
         if cache.bytes_max:
             needed = mib(length * cache.row_bytes + cache.state_bytes)
-            self._say(
+            self._skip(
                 cache.warn,
+                "size",
                 f"Prefix cache: a {length}-token prompt needs {needed}, more than "
                 f"--prefix-cache-mb ({mib(cache.bytes_max)}); it is not saved. "
                 "Raise --prefix-cache-mb to reuse prompts this long.",
             )
         return True
 
-    def _say(self, log: Callable[[str], None], line: str) -> None:
-        """Once."""
+    def _skip(self, log: Callable[[str], None], reason: str, line: str) -> None:
+        """Said and counted once."""
         if line not in self._said:
             self._said.add(line)
+            self._cache.tally.add(SKIPS, reason)
             log(line)
+
+    def _adds(self, boundary: Boundary) -> bool:
+        """Enough tokens to keep it; what is kept already costs nothing to renew."""
+        gain = boundary.offset - self.offset
+        if gain <= 0 or gain >= self._cache.gain_min:
+            return gain > 0
+        addition = self._addition(boundary)
+        return not addition.slots(self._cache.trie.find(addition.domain, addition.tokens))
+
+    def _apart(
+        self, boundaries: Sequence[Boundary], start: int, read_min: int
+    ) -> tuple[Boundary, ...]:
+        """Those with `read_min` tokens before each and after each, the later of two preferred."""
+        kept: list[Boundary] = []
+        after = len(self.prompt.tokens)
+        for each in reversed(boundaries):
+            room = after - each.offset >= read_min or each.offset == len(self.prompt.tokens)
+            if room and each.offset - start >= read_min:
+                kept.insert(0, each)
+                after = each.offset
+        return tuple(kept)
 
 
 def mib(size: int) -> str:

@@ -3,6 +3,7 @@
 Invariants, which `check` asserts:
   * A node owns the rows of its edge, [start, end), and `end` of its parent is its `start`.
   * Siblings differ in their first token, so a prompt has one way down.
+  * Each domain has a root of its own: no way leads from one to another.
   * `bytes` is the sum over rows, and over the states and logits of slots.
 
 A node with a slot is a kept snapshot; one without is where the ways to others part.
@@ -29,6 +30,7 @@ class Slot:
     used_at: int
     state: Mapping[str, Array]  # {}: the model has none
     logits: Array | None = None  # [vocabulary], of the last token
+    hits: int = 0
     bytes: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -92,11 +94,20 @@ class Match(NamedTuple):
 
 class Trie:
     def __init__(self) -> None:
-        self.root = Node(b"", 0, 0, {})
+        self.roots: dict[str, Node] = {}  # by domain; one that leads somewhere, or did
         self.bytes = 0
 
-    def find(self, tokens: bytes) -> Match:
-        node, at = self.root, 0
+    def root(self, domain: str) -> Node:
+        return self.roots.setdefault(domain, Node(b"", 0, 0, {}))
+
+    def nodes(self) -> Iterator[Node]:
+        """All but the roots."""
+        for root in self.roots.values():
+            for child in root.children.values():
+                yield from child.below()
+
+    def find(self, domain: str, tokens: bytes) -> Match:
+        node, at = self.root(domain), 0
         while child := node.children.get(tokens[at : at + TOKEN_BYTES]):
             if not tokens.startswith(child.tokens, at):
                 shared = common_length(child.tokens, tokens[at:]) // TOKEN_BYTES
@@ -153,9 +164,14 @@ class Trie:
         self.bytes -= leaf.rows_bytes
         leaf.rows.clear()  # nor does who still looks at the node keep them alive
 
+    def uproot(self, root: Node) -> None:
+        """Forget a domain that has nothing left."""
+        assert not root.children
+        self.roots = {domain: kept for domain, kept in self.roots.items() if kept is not root}
+
     def check(self) -> None:
         total = 0
-        for node in self.root.below():
+        for node in [*self.roots.values(), *self.nodes()]:
             for first, child in node.children.items():
                 assert child.parent is node
                 assert child.start == node.end < child.end, f"gap at {node.end}"

@@ -111,6 +111,7 @@ class Rig:
             state_bytes=layout.state_bytes,
             log=self.log.append,
             warn=self.log.append,
+            read_min=2 if layout.state else 1,
         )
         self.engine = Engine(
             self.runner,

@@ -12,6 +12,7 @@ from flm.engine.logits import report
 from tests.engine.rig import (
     CONVERSATION,
     HEAD,
+    STATELESS,
     TAIL,
     TOKENIZER,
     TURN,
@@ -169,13 +170,15 @@ def test_a_decoding_lane_does_not_wait_for_a_flood_of_others(tmp_path) -> None:
     rig.run()
 
 
-def test_a_chunk_never_crosses_a_boundary(tmp_path) -> None:
-    rig = Rig(tmp_path, lanes=1)
+@layouts
+def test_a_pass_ends_at_a_boundary_only_for_state_s_sake(tmp_path, layout) -> None:
+    rig = Rig(tmp_path, lanes=1, layout=layout)
     rig.run(request_of("a", CONVERSATION))
-    spans = [step.spans[0] for step in rig.steps if step.prefill]
-    for cut in (40, 70, 90):
-        assert cut in [span.end for span in spans]
-    assert max(len(span.tokens) for span in spans) == 16
+    ends = [step.spans[0].end for step in rig.steps if step.prefill]
+    assert ends == (
+        [16, 32, 48, 64, 80, 90] if layout is STATELESS else [16, 32, 40, 56, 70, 86, 90]
+    )
+    assert rig.cache.slot_count == 3
 
 
 def test_a_short_prompt_does_not_wait_behind_a_long_one(tmp_path) -> None:

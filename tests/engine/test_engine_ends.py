@@ -187,7 +187,7 @@ def test_a_bug_ends_the_request_it_was_at_work_for(tmp_path, monkeypatch) -> Non
     rig.until(lambda: rig.tokens("a"))
     rig.engine.submit(request_of("b", CONVERSATION))
 
-    def bug(prompt):
+    def bug(prompt, **how):
         raise AssertionError("a bug")
 
     with monkeypatch.context() as patched:

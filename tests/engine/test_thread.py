@@ -151,7 +151,7 @@ def test_a_listener_that_raises_costs_only_its_own_request(thread, rig) -> None:
 
 
 def test_a_bug_fails_its_request_and_the_thread_lives(thread, rig, monkeypatch) -> None:
-    def bug(prompt) -> None:
+    def bug(prompt, **how) -> None:
         raise AssertionError("a bug")
 
     with monkeypatch.context() as patched:

@@ -40,7 +40,7 @@ class Conversation:
         self.nodes: list[Node] = []
 
     def keep(self, kind: BoundaryKind, *, used_at: int, below: Node | None = None) -> Node:
-        parent = below or (self.nodes[-1] if self.nodes else self.trie.root)
+        parent = below or (self.nodes[-1] if self.nodes else self.trie.root(""))
         token = len(self.nodes).to_bytes(4)
         node = self.trie.grow(parent, token, {})
         self.trie.put(node, Slot(len(self.nodes) + 1, kind, used_at, {}))
@@ -48,7 +48,7 @@ class Conversation:
         return node
 
     def outgrown(self, newcomer: BoundaryKind = HEAD, below: Node | None = None) -> set[Node]:
-        return outgrown(self.nodes, newcomer, below or self.trie.root)
+        return outgrown(self.nodes, newcomer, below or self.trie.root(""))
 
 
 def test_an_end_is_outgrown_by_a_newer_end_further_down_its_way() -> None:

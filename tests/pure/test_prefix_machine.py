@@ -130,7 +130,7 @@ class Traffic(RuleBasedStateMachine):
     def longest_kept(self, tokens: tuple[int, ...]) -> int:
         """The slow way: against every kept snapshot."""
         best = 0
-        for node in self.cache.trie.root.below():
+        for node in self.cache.trie.nodes():
             if node.slot:
                 kept = tokens_to(node)
                 common = len_common(kept, tokens)

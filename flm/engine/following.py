@@ -1,0 +1,47 @@
+"""Who waits for whom, of prompts that begin alike: one reads, the others take what it keeps.
+
+Pure. A prompt follows only one that stands before it in `in_order`, and that one reads: so no two
+wait for each other, and whoever loses its leader reads on its own.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from flm.core.alike import common_length
+from flm.core.prompt import Prompt
+from flm.core.sequence import Phase
+from flm.engine.active import Active
+from flm.prefix.trie import TOKEN_BYTES
+
+
+def shared_length(one: Prompt, other: Prompt) -> int:
+    """How many tokens both begin with; none across domains."""
+    if one.domain != other.domain:
+        return 0
+    return common_length(one.packed, other.packed) // TOKEN_BYTES
+
+
+def followers(actives: Iterable[Active], gain_min: int) -> set[Active]:
+    """Those that need not read yet, for another will keep what they need at least `gain_min` of."""
+    leaders: list[Active] = []
+    waiting = set()
+    for active in in_order(actives):
+        if not active.restored and any(_serves(lead, active, gain_min) for lead in leaders):
+            waiting.add(active)
+        else:
+            leaders.append(active)
+    return waiting
+
+
+def in_order(actives: Iterable[Active]) -> Sequence[Active]:
+    """Prompts that are being read: those under way first, then as they came."""
+    reading = (active for active in actives if active.sequence.phase is Phase.PREFILL)
+    return sorted(reading, key=lambda active: not active.restored)
+
+
+def _serves(leader: Active, follower: Active, gain_min: int) -> bool:
+    shared = follower.shared.get(leader.id) or leader.shared.get(follower.id) or 0
+    least = follower.sequence.computed + gain_min
+    return any(
+        leader.sequence.computed < each.offset and least <= each.offset <= shared
+        for each in leader.lease.boundaries
+    )
