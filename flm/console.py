@@ -60,6 +60,8 @@ def request(
     model: str = "",
     prompt_tokens: int = 0,
     cached_tokens: int = 0,
+    tier: str = "",
+    kind: str = "",
     completion_tokens: int = 0,
     wait_s: float = 0.0,
     first_s: float = 0.0,
@@ -68,13 +70,15 @@ def request(
     ending: str = "",
     request_id: str = "",
 ) -> None:
-    """The one line of a request, its columns fixed. Times in seconds: waiting for a lane, arrival
-    to first token, reading the prompt, writing the reply."""
+    """The one line of a request, its columns fixed: how much of the prompt was kept, where and as
+    what. Times in seconds: waiting for a lane, arrival to first token, reading the prompt, writing
+    the reply."""
     read = (prompt_tokens - cached_tokens) / read_s if read_s > 0 else 0.0
     written = (completion_tokens - 1) / write_s if write_s > 0 else 0.0
     say(
         f"{time.strftime('%H:%M:%S')}  {status}  in {prompt_tokens:>7,}  kept {cached_tokens:>7,}"
-        f"  out {completion_tokens:>6,}  wait {wait_s:>7.3f} s  first {first_s:>7.3f} s"
+        f" {tier:<4} {kind:<6}  out {completion_tokens:>6,}"
+        f"  wait {wait_s:>7.3f} s  first {first_s:>7.3f} s"
         f"  read {read:>8,.1f} tok/s  write {written:>6,.1f} tok/s  {ending:<9}"
         f"  {method} {path}  {model}  {request_id}".rstrip(),
         colour=None if status < 400 else YELLOW,

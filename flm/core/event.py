@@ -12,7 +12,10 @@ class FinishReason(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Counts in tokens, times in seconds. `cached_tokens` were restored, not read."""
+    """Counts in tokens, times in seconds. `cached_tokens` were restored, not read.
+
+    They came from `tier` (lane, host or disk), where a boundary of `kind` was kept; "" for none.
+    """
 
     prompt_tokens: int
     cached_tokens: int
@@ -20,6 +23,8 @@ class Usage:
     queue_s: float = 0.0  # submit to admission
     prefill_s: float = 0.0  # admission to first token
     decode_s: float = 0.0  # first token to last
+    tier: str = ""
+    kind: str = ""
 
     @property
     def read_per_s(self) -> float:

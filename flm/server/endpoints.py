@@ -69,13 +69,7 @@ def routes(settings: Settings, residence: Residence) -> APIRouter:
 
     def prepare_chat(raw: bytes, key: str | None) -> Prepared:
         fields = parse_object(raw)
-        messages = fields.get("messages")
-        if isinstance(messages, list) and len(messages) > settings.messages_max:
-            raise BadRequest(
-                f"messages has {len(messages):,} entries; {settings.messages_max:,} are read",
-                fix="send fewer, or raise messages-max in flm.toml",
-                param="messages",
-            )
+        _refuse_many(fields.get("messages"), settings.messages_max)
         body = _valid(ChatBody, fields)
         resident = residence.find(body.model)
         request_id = _new_id(CHAT)
@@ -111,6 +105,16 @@ def routes(settings: Settings, residence: Residence) -> APIRouter:
         return Prepared(body, TEXT, request_id, resident, answers)
 
     return router
+
+
+def _refuse_many(messages: object, messages_max: int) -> None:
+    """Before they are looked at one by one."""
+    if isinstance(messages, list) and len(messages) > messages_max:
+        raise BadRequest(
+            f"messages has {len(messages):,} entries; {messages_max:,} are read",
+            fix="send fewer, or raise messages-max in flm.toml",
+            param="messages",
+        )
 
 
 def _valid(kind: type[BodyT], fields: Mapping[str, Any]) -> BodyT:

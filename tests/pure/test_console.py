@@ -62,6 +62,8 @@ def test_the_columns_of_the_request_line_are_fixed(capsys: pytest.CaptureFixture
         model="smollm2:135m",
         prompt_tokens=14046,
         cached_tokens=14012,
+        tier="host",
+        kind="opener",
         completion_tokens=128,
         wait_s=0.11,
         first_s=0.21,
@@ -72,9 +74,11 @@ def test_the_columns_of_the_request_line_are_fixed(capsys: pytest.CaptureFixture
     )
     short, full = capsys.readouterr().out.splitlines()
     assert short.index("GET") == full.index("POST")
+    assert "kept  14,012 host opener  out    128  wait" in full
+    assert "kept       0              out      0  wait" in short
     said = re.sub(r"\d\d:\d\d:\d\d", "TIME", re.sub(" +", " ", full))
     assert said == (
-        "[FLM] TIME 200 in 14,046 kept 14,012 out 128 wait 0.110 s first 0.210 s "
+        "[FLM] TIME 200 in 14,046 kept 14,012 host opener out 128 wait 0.110 s first 0.210 s "
         "read 340.0 tok/s write 127.0 tok/s stop POST /v1/chat/completions smollm2:135m chatcmpl-1"
     )
 

@@ -1,11 +1,14 @@
 """The log: a line for each request that asks for work, and never a word of what was asked."""
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
 import pytest
 
+from flm.core.event import FinishReason, Usage
+from flm.server.journal import note
 from tests.server.house import House, in_process
 
 
@@ -29,7 +32,7 @@ def test_a_request_is_one_line_without_its_words(
     assert "secret" not in line
     assert "whispered" not in line
     count = len(house.requests[0].prompt.tokens)
-    assert f"  in {count:>7,}  kept       0" in line
+    assert f"  in {count:>7,}  kept       0              out " in line
     assert "stop       POST /v1/chat/completions  tiny:1m  chatcmpl-" in line
     assert line.rpartition("  ")[2] in response.text
 
@@ -50,3 +53,12 @@ def test_polling_is_no_news(house: House, capsys: pytest.CaptureFixture[str]) ->
     for path in ("/health", "/v1/models", "/api/tags", "/nowhere"):
         send(house, "GET", path)
     assert capsys.readouterr().out == ""
+
+
+def test_the_line_says_where_the_kept_tokens_came_from(capsys: pytest.CaptureFixture[str]) -> None:
+    usage = Usage(9_408, 9_391, 3, tier="host", kind="head")
+    first = SimpleNamespace(request=SimpleNamespace(id="x"), usage=usage, reason=FinishReason.STOP)
+    generation: Any = SimpleNamespace(choices=[SimpleNamespace(answer=first)])
+    request: Any = SimpleNamespace(method="POST", scope={"path": "/v1/chat/completions"})
+    note(request, 200, "", generation, model="m")
+    assert "  in   9,408  kept   9,391 host head    out      3  wait" in capsys.readouterr().out
