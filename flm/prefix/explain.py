@@ -5,12 +5,13 @@ Nothing is explained unless at least `gain_min` tokens are read, and one of thes
   a. *lost*: at least `gain_min` tokens more were seen than can be reused;
   b. *head*: the prompt parts from an earlier one within its system messages and tools, of which
      the earlier one shares half, or goes on with the same later;
-  c. *history*: it parts within a message, and what was seen goes on with a message that follows.
+  c. *history*: it parts in a message, and what was seen goes on with the message that follows.
 
 So a first prompt, a next turn, a reply tried again and a new conversation with a known head have no
 explanation. Where b or c holds, the difference is explained, and what was lost before it beside.
 """
 
+from bisect import bisect_right
 from dataclasses import dataclass
 
 from flm.core.alike import common_length
@@ -26,7 +27,8 @@ THEIRS_TOKENS = 128  # of the earlier prompt, made text; more only for JSON
 JSON_TOKENS = 768
 PROBE_CHARS = 120  # of a text that is looked for in what was seen
 PROBE_CHARS_MIN = 8
-PROBES = 2  # messages that are looked for
+FRAME_CHARS_MAX = 64  # between two messages
+SPECIALS_MORE = 2  # that a thought may be put between
 LIKE = 0.5  # of a head: so much makes another one like it
 
 _ADVICE = {
@@ -128,6 +130,8 @@ def _fate(finding: Finding) -> Fate:
 def _advice(change: Change, place: Place, fate: Fate | None) -> str:
     if change is Change.NEVER_CAPTURED and fate:
         return _NEVER[fate.kind]
+    if place.part is Part.TEMPLATE and change in _MOVABLE:
+        return "the model's chat template writes it: set it with chat_template_kwargs, if it can be"
     if change is Change.WHITESPACE:
         return f"write {place.plain} the same way every time"
     if change in _MOVABLE:
@@ -180,7 +184,8 @@ class _View:
             return True
         starts = (seen + (end - seen) * part // 4 for part in (1, 2, 3))
         return any(
-            self._was_seen(self.prompt.tokens[start : min(start + AROUND_TOKENS, end)])
+            _position(self.prompt.tokens[start : start + AROUND_TOKENS], self.finding.theirs)
+            is not None
             for start in starts
             if end - start >= AROUND_TOKENS
         )
@@ -189,8 +194,24 @@ class _View:
         """Rule c."""
         if not self.places or not self.finding.theirs:
             return False
-        after = [span for span in self.places.contents if span.start > self._at]
-        return any(self._text_was_seen(span.start, span.end) for span in after[:PROBES])
+        spans = self.places.contents
+        index = bisect_right(spans, self._at, key=lambda span: span.start)
+        if index == len(spans):
+            return False
+        start, end, *_ = spans[index]
+        # With what a template writes before it, so that a quotation elsewhere is not taken for it.
+        frame = max(self._at, spans[index - 1].end if index else 0)
+        whole = self._at < frame and start - frame <= FRAME_CHARS_MAX
+        probe = self._probe(frame if whole else start, end)
+        there = _position(probe, self.finding.theirs)
+        if there is None or self.place.role != "assistant":
+            return there is not None
+        # Where another reply was given, the same may come up later: that is another conversation.
+        ours = self.prompt.packed[self.finding.seen * TOKEN_BYTES :]
+        here = _position(probe, ours)
+        return here is None or self._specials(self.finding.theirs[:there]) <= (
+            self._specials(ours[:here]) + SPECIALS_MORE
+        )
 
     def change(self) -> Change:
         place, before = self.place, self._text[max(0, self._at - NEAR) : self._at]
@@ -252,16 +273,28 @@ class _View:
 
     def _text_was_seen(self, start: int, end: int) -> bool:
         """Whether text[start:end] is in what an earlier prompt went on with."""
+        return _position(self._probe(start, end), self.finding.theirs) is not None
+
+    def _probe(self, start: int, end: int) -> tuple[int, ...]:
+        """Tokens that say whether text[start:end] is somewhere."""
         if end - start < PROBE_CHARS_MIN:
             end = start + 4 * PROBE_CHARS_MIN
-        end = min(end, start + PROBE_CHARS)
+        if end > start + PROBE_CHARS:  # cut between words, for half a one has other tokens
+            space = self._text.rfind(" ", start + PROBE_CHARS_MIN, start + PROBE_CHARS)
+            end = start + PROBE_CHARS if space < 0 else space
         tokens = self._tokenizer.encode(self._text[start:end])
         # What is beside it may have merged with its ends.
-        return self._was_seen(tuple(tokens[1:-1] if len(tokens) > 4 else tokens))
+        return tuple(tokens[1:-1] if len(tokens) > 4 else tokens)
 
-    def _was_seen(self, tokens: tuple[int, ...]) -> bool:
-        packed, theirs = Prompt(tokens).packed, self.finding.theirs
-        at = theirs.find(packed)
-        while at >= 0 and at % TOKEN_BYTES:
-            at = theirs.find(packed, at + 1)
-        return bool(packed) and at >= 0
+    def _specials(self, packed: bytes) -> int:
+        special = self._tokenizer.special_ids
+        return sum(token in special for token in memoryview(packed).cast("i"))
+
+
+def _position(tokens: tuple[int, ...], packed: bytes) -> int | None:
+    """Of the first byte of `tokens` in `packed`; None for no tokens, or where they are not."""
+    wanted = Prompt(tokens).packed
+    at = packed.find(wanted) if wanted else -1
+    while at >= 0 and at % TOKEN_BYTES:
+        at = packed.find(wanted, at + 1)
+    return at if at >= 0 else None

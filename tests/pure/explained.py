@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from flm.core.chat import Conversation, Message, ToolCall
@@ -10,10 +11,37 @@ from flm.core.prompt import BoundaryKind
 from flm.prefix.boundaries import BoundaryFinder
 from flm.prefix.explain import Explanation, explain
 from flm.prefix.ghosts import TOKEN_BYTES, Fate, FateKind, Finding, Ghosts, found
-from flm.text.template import ChatTemplate
+from flm.prefix.volatility import Volatility
+from flm.text.template import CHATML, ChatTemplate
 from flm.text.tokenizer import Tokenizer
+from tests.pure.vocabularies import FIXTURE
 
 NOW = datetime(2026, 3, 1, 12)
+TEMPLATES = Path(__file__).resolve().parents[1] / "fixtures" / "templates"
+TOKENIZER = Tokenizer.load(FIXTURE)
+# Calls as JSON text, thoughts dropped once a newer user message stands there.
+LOOPS = """\
+{%- set last = namespace(user=-1) -%}
+{%- for m in messages if m.role == 'user' -%}{% set last.user = messages.index(m) %}{%- endfor -%}
+{%- for t in tools or [] %}{{ t | tojson + '\\n' }}{% endfor -%}
+{%- for m in messages -%}
+{{- '<|im_start|>' + m.role + '\\n' -}}
+{%- if m.reasoning_content and loop.index0 > last.user -%}
+{{- '<think>' + m.reasoning_content + '</think>' -}}
+{%- endif -%}
+{{- m.content -}}
+{%- for c in m.tool_calls or [] -%}
+{{- '<call>' + c.function.name + ' ' + (c.function.arguments | tojson) + '</call>' -}}
+{%- endfor -%}
+{{- '<|im_end|>\\n' -}}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{ '<|im_start|>assistant\\n' }}{%- endif -%}
+"""
+SOURCES = {
+    "chatml": CHATML,
+    "loops": LOOPS,
+    **{path.stem: path.read_text() for path in TEMPLATES.glob("*.jinja")},
+}
 
 
 class Reader:
@@ -27,14 +55,17 @@ class Reader:
         self.ghosts = Ghosts(2**24) if ghosts is None else ghosts
         self.kept: set[tuple[str, bytes]] = set()
         self.skips: dict[BoundaryKind, FateKind] = {}
+        self.volatility = Volatility()
+        self.now = NOW
         self._tokenizer = tokenizer
         self._gain_min = gain_min
 
     def send(self, conversation: Conversation, domain: str = "") -> Explanation | None:
-        text = self.template.render(conversation, now=NOW)
+        text = self.template.render(conversation, now=self.now)
         finding = self.look(conversation, domain)
         explanation = explain(conversation, text, finding, self._tokenizer)
         prompt = finding.prompt
+        self.volatility.note(finding, explanation)
         self.ghosts.remember(prompt)
         for boundary in prompt.boundaries:
             tokens = prompt.packed[: boundary.offset * TOKEN_BYTES]
@@ -45,7 +76,7 @@ class Reader:
         return explanation
 
     def look(self, conversation: Conversation, domain: str = "") -> Finding:
-        prompt = replace(self.finder.find(conversation, now=NOW), domain=domain)
+        prompt = replace(self.finder.find(conversation, now=self.now), domain=domain)
         whole = [kept for of, kept in self.kept if of == domain and prompt.packed.startswith(kept)]
         offset = max((len(kept) // TOKEN_BYTES for kept in whole), default=0)
         sightings = [self.ghosts.find(prompt)]
@@ -88,3 +119,7 @@ def tool(name: str, description: str = "reads what it says") -> dict[str, Any]:
     parameters = {"type": "object", "properties": {"path": path}, "required": ["path"]}
     function = {"name": name, "description": f"{name} {description}", "parameters": parameters}
     return {"type": "function", "function": function}
+
+
+def reader(name: str, **options: Any) -> Reader:
+    return Reader(SOURCES[name], TOKENIZER, **options)

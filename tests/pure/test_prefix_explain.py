@@ -2,58 +2,33 @@
 
 import json
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
+from datetime import timedelta
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from flm.core.chat import Conversation, Message
 from flm.core.prompt import BoundaryKind
-from flm.errors import BadRequest
 from flm.prefix.boundaries import text_prompt
 from flm.prefix.changes import Change
 from flm.prefix.explain import Explanation, explain
 from flm.prefix.ghosts import FateKind, Ghosts, found
-from flm.text.template import CHATML
-from flm.text.tokenizer import Tokenizer
-from tests.pure.explained import Reader, chat, result, says, system, tool, user
-from tests.pure.vocabularies import FIXTURE
+from tests.pure.explained import (
+    LOOPS,
+    SOURCES,
+    TOKENIZER,
+    Reader,
+    chat,
+    reader,
+    result,
+    says,
+    system,
+    tool,
+    user,
+)
 
-TEMPLATES = Path(__file__).resolve().parents[1] / "fixtures" / "templates"
-TOKENIZER = Tokenizer.load(FIXTURE)
-# Calls as JSON text, thoughts dropped once a newer user message stands there.
-LOOPS = """\
-{%- set last = namespace(user=-1) -%}
-{%- for m in messages if m.role == 'user' -%}{% set last.user = messages.index(m) %}{%- endfor -%}
-{%- for t in tools or [] %}{{ t | tojson + '\\n' }}{% endfor -%}
-{%- for m in messages -%}
-{{- '<|im_start|>' + m.role + '\\n' -}}
-{%- if m.reasoning_content and loop.index0 > last.user -%}
-{{- '<think>' + m.reasoning_content + '</think>' -}}
-{%- endif -%}
-{{- m.content -}}
-{%- for c in m.tool_calls or [] -%}
-{{- '<call>' + c.function.name + ' ' + (c.function.arguments | tojson) + '</call>' -}}
-{%- endfor -%}
-{{- '<|im_end|>\\n' -}}
-{%- endfor -%}
-{%- if add_generation_prompt -%}{{ '<|im_start|>assistant\\n' }}{%- endif -%}
-"""
-SOURCES = {
-    "chatml": CHATML,
-    "loops": LOOPS,
-    **{path.stem: path.read_text() for path in TEMPLATES.glob("*.jinja")},
-}
 WITH_TOOLS = ["loops", "tools_first", "dated"]
 WITH_CALLS = ["loops", "tools_first"]
 RULES = "Be brief. Use what the tools say, and say so when you do not know the answer. " * 3
 TOOLS = tuple(tool(name) for name in ("look", "find", "write"))
-
-
-def reader(name: str, **options: Any) -> Reader:
-    return Reader(SOURCES[name], TOKENIZER, **options)
 
 
 def sure(explanation: Explanation | None) -> Explanation:
@@ -84,6 +59,17 @@ def test_a_clock_in_the_system_prompt_is_named_with_its_place(name: str) -> None
 def text_at(text: str, explanation: Explanation, clock: str) -> int:
     """How far into the clock."""
     return explanation.place.offset - text.index(clock)
+
+
+def test_a_date_that_the_template_writes_is_the_templates() -> None:
+    here = reader("dated")
+    conversation = chat(system(RULES), user("Why?"))
+    here.send(conversation)
+    here.now += timedelta(days=1)
+    found = sure(here.send(conversation))
+    assert found.change is Change.TIME
+    assert str(found.place) == "template"
+    assert "chat_template_kwargs" in found.advice
 
 
 @pytest.mark.parametrize("name", WITH_TOOLS)
@@ -234,6 +220,18 @@ def test_a_short_prompt_is_not_worth_a_word() -> None:
     assert here.send(chat(system("It is 09:41:09."), user("Why?"))) is None
 
 
+@pytest.mark.parametrize("name", WITH_CALLS)
+def test_another_conversation_is_no_edited_one(name: str) -> None:
+    """Though it reads the same files, or says what the other one said."""
+    here = reader(name, gain_min=32)
+    other = says("I look at the other one first.", calls='{"path": "b.py"}')
+    second = other, result("It says that they went away, all of them, in one night.")
+    here.send(chat(*ASKED, *LOOP, *second, tools=TOOLS))
+    quoting = (system(RULES), user("Where is it said?"), says(LOOP[1].content), user("And why?"))
+    for messages in ((*ASKED, *second, *LOOP), quoting):
+        assert here.send(chat(*messages, tools=TOOLS)) is None
+
+
 # --- lost ---
 
 
@@ -307,72 +305,3 @@ def test_the_log_has_no_word_of_the_prompt() -> None:
     line = sure(here.send(chat(*ASKED, tools=(other, *TOOLS[1:])))).line()
     assert secret not in line
     assert "tools[0]" in line
-
-
-# --- any conversations ---
-
-words = st.lists(
-    st.sampled_from(
-        [
-            *(
-                "the",
-                " which",
-                "\n",
-                " ",
-                "7",
-                "09:41:07",
-                "<|im_end|>",
-                "é",
-                "\ud800",
-                "🙂",
-                '"',
-                "\\",
-            )
-        ]
-    ),
-    max_size=6,
-).map("".join)
-arguments = st.one_of(
-    words,
-    st.just("{}"),
-    st.dictionaries(words, st.lists(words | st.integers()), max_size=3).map(json.dumps),
-)
-messages = st.builds(
-    Message,
-    st.sampled_from(["system", "user", "assistant", "tool"]),
-    st.none() | words,
-    st.none() | words,
-    st.lists(st.builds(says, st.none(), calls=arguments), max_size=2).map(
-        lambda all_: tuple(call for one in all_ for call in one.tool_calls)
-    ),
-)
-functions = st.fixed_dictionaries(
-    {},
-    optional={"name": words | st.integers(), "description": words, "parameters": st.none() | words},
-)
-tools = st.lists(
-    st.one_of(functions, functions.map(lambda one: {"type": "function", "function": one})),
-    max_size=3,
-).map(tuple)
-conversations = st.builds(Conversation, st.lists(messages, max_size=5).map(tuple), tools)
-
-
-@pytest.mark.parametrize("name", SOURCES)
-@settings(max_examples=15, deadline=None, derandomize=True, database=None)
-@given(data=st.data())
-def test_any_pair_of_conversations_has_an_explanation_or_none(name: str, data: Any) -> None:
-    here = reader(name, gain_min=0)
-    for _ in range(3):
-        stem = data.draw(conversations)
-        cut = data.draw(st.integers(0, len(stem.messages)))
-        more = replace(stem, messages=stem.messages[:cut] + data.draw(conversations).messages)
-        for conversation in (stem, more):
-            try:
-                explanation = here.send(conversation)
-            except BadRequest:
-                continue  # the template refuses it
-            if explanation:
-                assert 0 <= explanation.offset <= explanation.differs_at <= explanation.length
-                assert explanation.place.offset >= 0
-                assert explanation.line()
-                assert explanation.advice
