@@ -28,6 +28,7 @@ ORDER = (
 )
 RANK = {kind: rank for rank, kind in enumerate(ORDER)}
 SHARED = {BoundaryKind.FORK, BoundaryKind.HINT, BoundaryKind.HEAD}
+RANK_SHARED = min(RANK[kind] for kind in SHARED)
 
 # The longer a conversation pauses, the longer it will: the chance that it goes on in the next
 # second falls as one over its pause and this. Half of it and twice give the same figures.
@@ -90,18 +91,20 @@ def stake(node: Node, held: Collection[Node], row_bytes: int) -> tuple[int, int]
 
     Rows that another snapshot or a lease needs stay; only a state is then missing.
     """
-    slot, start = node.slot, node.end
+    slot, start, above = node.slot, node.end, node.parent
     assert slot
-    way: Node | None = node
-    while way and way.parent and way not in held and not (way.slot and way is not node):
-        if len(way.children) > (way is not node):
-            break
-        start, way = way.start, way.parent
-    freed = slot.bytes + (node.end - start) * row_bytes
+    if not node.children and node not in held:
+        start = node.start
+        while above and above.parent and not above.slot and len(above.children) == 1:
+            if above in held:
+                break
+            start, above = above.start, above.parent
+    rows = node.end - start
     if not slot.state:
-        return node.end - start, freed
-    above = kept_above(node)
-    return node.end - (above.end if above else 0), freed
+        return rows, slot.bytes + rows * row_bytes
+    while above and not above.slot:
+        above = above.parent
+    return node.end - (above.end if above else 0), slot.bytes + rows * row_bytes
 
 
 def outgrown(slots: Iterable[Node], newcomer: BoundaryKind, below: Node) -> set[Node]:
@@ -112,19 +115,22 @@ def outgrown(slots: Iterable[Node], newcomer: BoundaryKind, below: Node) -> set[
     """
     newer: dict[Node, int] = {}  # node -> the highest rank of those gone through, here or below
 
-    def mark(node: Node | None, kind: BoundaryKind) -> None:
+    def mark(node: Node | None, rank: int) -> None:
         # A node that has the rank has given it to all above.
-        while kind not in SHARED and node and newer.get(node, -1) < RANK[kind]:
-            newer[node] = RANK[kind]
+        while node and newer.get(node, -1) < rank:
+            newer[node] = rank
             node = node.parent
 
-    mark(below, newcomer)
+    if newcomer not in SHARED:
+        mark(below, RANK[newcomer])
     found = set()
     for node in sorted(slots, key=_youngest_first):
         assert node.slot
-        if node.slot.kind not in SHARED and newer.get(node, -1) >= RANK[node.slot.kind]:
-            found.add(node)
-        mark(node, node.slot.kind)
+        rank = RANK[node.slot.kind]
+        if rank < RANK_SHARED:
+            if newer.get(node, -1) >= rank:
+                found.add(node)
+            mark(node, rank)
     return found
 
 
