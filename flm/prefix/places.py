@@ -24,6 +24,7 @@ TRIES_MAX = 64
 MEMBERS_MAX = 512
 DEPTH_MAX = 32
 
+_CLOSING = re.compile(r"[^\w<]*")  # what may stand behind the last word of a tool
 _PLAIN = re.compile(r"(\.[A-Za-z_$][\w$-]{0,39}|\[\d+\])*", re.ASCII)
 
 
@@ -209,12 +210,13 @@ class Places:
                     pos = at + len(name)
 
     def _tool(self, char: int) -> Span | None:
-        """The one that has `char`, or has it behind its end, but for brackets."""
+        """The one that has `char`, or has it among the brackets behind."""
         index = bisect_right(self.tools, char, key=lambda tool: tool[0])
         for near in (index, index - 1):
             if 0 <= near < len(self.tools):
                 span = self._tool_span(near)
-                if span.start <= char and not _says(self._text[span.end : char]):
+                behind = _CLOSING.fullmatch(self._text[span.end : char + 1])
+                if span.start <= char and (char <= span.end or behind):
                     return span._replace(end=max(span.end, char))
         return None
 
@@ -232,10 +234,6 @@ class Places:
         start = min((member.start for member in members), default=name)
         end = max((member.end for member in members), default=name)
         return Span(start, end, Place(Part.TOOL, f"tools[{number}]"), members)
-
-
-def _says(text: str) -> bool:
-    return any(letter.isalnum() for letter in text)
 
 
 def _from_name(tool: Mapping[str, Any]) -> Mapping[str, Any]:

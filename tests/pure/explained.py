@@ -121,5 +121,5 @@ def tool(name: str, description: str = "reads what it says") -> dict[str, Any]:
     return {"type": "function", "function": function}
 
 
-def reader(name: str, **options: Any) -> Reader:
-    return Reader(SOURCES[name], TOKENIZER, **options)
+def reader(name: str, *, source: str | None = None, **options: Any) -> Reader:
+    return Reader(SOURCES[name] if source is None else source, TOKENIZER, **options)

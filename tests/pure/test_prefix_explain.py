@@ -11,6 +11,7 @@ from flm.prefix.boundaries import text_prompt
 from flm.prefix.changes import Change
 from flm.prefix.explain import Explanation, explain
 from flm.prefix.ghosts import FateKind, Ghosts, found
+from flm.text.tokenizer import Tokenizer
 from tests.pure.explained import (
     LOOPS,
     SOURCES,
@@ -24,6 +25,7 @@ from tests.pure.explained import (
     tool,
     user,
 )
+from tests.pure.vocabularies import FIXTURE
 
 WITH_TOOLS = ["loops", "tools_first", "dated"]
 WITH_CALLS = ["loops", "tools_first"]
@@ -305,3 +307,41 @@ def test_the_log_has_no_word_of_the_prompt() -> None:
     line = sure(here.send(chat(*ASKED, tools=(other, *TOOLS[1:])))).line()
     assert secret not in line
     assert "tools[0]" in line
+
+
+# --- cost ---
+
+
+class Counting(Tokenizer):
+    """One that knows how much it was given."""
+
+    chars = pieces = 0
+
+    def encode(self, text: str) -> list[int]:
+        self.chars += len(text)
+        return super().encode(text)
+
+    def piece_bytes(self, id_: int) -> bytes:
+        self.pieces += 1
+        return super().piece_bytes(id_)
+
+
+@pytest.mark.parametrize("name", WITH_CALLS)
+def test_a_long_prompt_is_neither_encoded_nor_decoded_again(name: str) -> None:
+    here = reader(name)
+    asked = (*ASKED, *LOOP * 80)
+    here.send(chat(*asked, tools=TOOLS))
+    for changed in (
+        chat(*asked, says("So."), user("And?"), tools=TOOLS),
+        chat(*asked, tools=TOOLS[::-1]),
+        chat(*asked[:2], says(None, calls='{"deep": 3, "path": "a.py"}'), *asked[3:], tools=TOOLS),
+        chat(system(RULES + "x"), *asked[1:], tools=TOOLS),
+    ):
+        text = here.template.render(changed, now=here.now)
+        finding = here.look(changed)
+        counting = Counting.load(FIXTURE)
+        assert isinstance(counting, Counting)
+        assert explain(changed, text, finding, counting)
+        assert len(text) > 10_000
+        assert counting.chars < 500
+        assert counting.pieces < 500
