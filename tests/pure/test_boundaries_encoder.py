@@ -119,3 +119,17 @@ def test_only_what_is_new_is_encoded(tokenizer: Counting) -> None:
     encoded = encoder.encode(f"{chat}{special}assistant\nthe end")
     encoder.alike(encoded, f"{chat}{special}assistant\nnot the end{special}" + "more " * 1000)
     assert tokenizer.chars < 1000 < len(chat)
+
+
+def test_one_domains_texts_make_nothing_faster_in_another(tokenizer: Counting) -> None:
+    """Else the time to encode would tell what others have sent."""
+    text = "<|im_start|>the" + " a" * 50 + "<|im_end|>\n" * 3
+    encoder = Encoder(tokenizer)
+    cost = []
+    for domain in ("a", "b", "a"):
+        tokenizer.chars = 0
+        assert encoder.encode(text, domain=domain).tokens == tokenizer.encode(text)
+        cost.append(tokenizer.chars)
+    first, other, again = cost
+    assert other >= 2 * len(text), "all of it, and once more to compare"
+    assert again <= first

@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from flm.server.domains import domain_of
 from flm.settings import Settings
 from tests.server.asking import chat, post, refused
-from tests.server.house import SETTINGS, House, open_house
+from tests.server.house import SETTINGS, House, open_house, serving
 
 QUESTION = [{"role": "user", "content": "word " * 150}]
 KEYS = replace(SETTINGS, api_keys=("one", "two"))
@@ -33,22 +34,22 @@ def test_a_key_finds_its_own_prompts_and_no_others(house: House) -> None:
     assert kept(house, settings=KEYS, key="two") > 0
 
 
-def test_plain_completions_keep_to_their_key_too(house: House) -> None:
-    import asyncio
+def test_plain_completions_over_a_socket_keep_to_their_key_too(house: House) -> None:
+    body = {"model": "tiny:1m", "prompt": "word " * 150, "max_tokens": 1}
+    found = []
+    with serving(house.residence, KEYS) as url:
+        for key in ("one", "two", "one"):
+            reply = httpx.post(f"{url}/v1/completions", json=body, headers={"x-api-key": key})
+            found.append(reply.json()["usage"]["prompt_tokens_details"]["cached_tokens"])
+    assert found[:2] == [0, 0]
+    assert found[2] > 0
 
-    from tests.server.house import in_process
 
-    async def ask(key: str) -> int:
-        async with in_process(house, KEYS) as client:
-            body = {"model": "tiny:1m", "prompt": "word " * 150, "max_tokens": 1}
-            headers = {"x-api-key": key}
-            reply = await client.post("/v1/completions", json=body, headers=headers)
-            found: int = reply.json()["usage"]["prompt_tokens_details"]["cached_tokens"]
-            return found
-
-    assert asyncio.run(ask("one")) == 0
-    assert asyncio.run(ask("two")) == 0
-    assert asyncio.run(ask("one")) > 0
+def test_a_reply_that_is_gone_on_with_stays_in_its_domain(house: House) -> None:
+    house.say("so")
+    begun = [*QUESTION, {"role": "assistant", "content": "Well"}]
+    chat(house, messages=begun, settings=KEYS, key="one")
+    assert house.requests[0].prompt.domain == domain_of("one", None, shared=False) != ""
 
 
 def test_keys_share_when_the_server_says_so(house: House) -> None:
