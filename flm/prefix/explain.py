@@ -77,10 +77,13 @@ class Explanation:
 
     def line(self) -> str:
         """For the log: without a word of the prompt."""
-        lost = f", {self.fate} at {self.fate.offset}" if self.fate else ""
-        what = f"{self.change.value} at token {self.differs_at}, {self.place.plain}"
-        if self.change in (Change.EVICTED, Change.NEVER_CAPTURED):
+        where = f"{self.place.plain} +{self.place.offset}"
+        what = f"{self.change.value} at token {self.differs_at}, {where}"
+        if self.change is Change.EVICTED:
             what = f"{self.differs_at} were read before"
+        elif self.change is Change.NEVER_CAPTURED:
+            what = f"{self.differs_at} were read before, never captured"
+        lost = f", {self.fate} at {self.fate.offset}" if self.fate else ""
         return f"Prefix cache: {self.offset} of {self.length} tokens reused: {what}{lost}"
 
 

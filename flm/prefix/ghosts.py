@@ -32,7 +32,7 @@ class FateKind(Enum):
     CANCELLED = "cancelled before it was reached"
     REUSE_OFF = "reuse was off"
     BROKEN = "broken on disk"
-    NO_BOUNDARY = "no boundary there"  # nothing was noted: no prompt had one
+    NO_BOUNDARY = "no boundary"  # nothing was noted: no prompt had one
 
 
 @dataclass(frozen=True, slots=True)

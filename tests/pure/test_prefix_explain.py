@@ -53,6 +53,7 @@ def test_a_clock_in_the_system_prompt_is_named_with_its_place(name: str) -> None
             assert found.change is Change.TIME
             assert str(found.place) == "messages[0].content"
             assert text[found.place.offset :].startswith(clock[text_at(text, found, clock) :])
+            assert f"messages[0].content +{found.place.offset}" in found.line()
             assert "time" in found.advice
             assert "last user message" in found.advice
             assert clock[0] in found.before + found.ours
@@ -258,7 +259,7 @@ def test_evicted_and_never_captured_are_known() -> None:
         assert never.change is Change.NEVER_CAPTURED
         assert never.fate
         assert never.fate.kind is kind
-        assert kind.value in never.line()
+        assert f"never captured, {kind.value}" in never.line()
 
 
 def test_where_no_fate_is_known_none_is_guessed() -> None:
