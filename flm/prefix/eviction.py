@@ -78,12 +78,16 @@ def _worth(candidate: Candidate) -> tuple[bool, float, int]:
     return True, tokens_saved / (bytes_freed or 1) / (idle_s + PAUSE_S), number
 
 
-def kept_above(node: Node) -> Node | None:
-    """The nearest that is kept, of those that `node` goes on from."""
-    above = node.parent
+def hand_up(node: Node) -> None:
+    """The slot of `node` is given up: who would have resumed there will resume at the nearest that
+    is kept above, which is thus wanted as lately.
+    """
+    slot, above = node.slot, node.parent
+    assert slot
     while above and not above.slot:
         above = above.parent
-    return above
+    if above and above.slot:
+        above.slot.used_s = max(above.slot.used_s, slot.used_s)
 
 
 def stake(node: Node, held: Collection[Node], row_bytes: int) -> tuple[int, int]:
