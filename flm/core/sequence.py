@@ -29,6 +29,8 @@ class Sequence:
     cuts: tuple[int, ...] = ()
     computed: int = 0
     cached_tokens: int = 0
+    tier: str = ""  # where they came from, and what kind of boundary they end at
+    kind: str = ""
     admitted_at: float | None = None
     first_token_at: float | None = None
     last_token_at: float | None = None

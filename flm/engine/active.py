@@ -24,7 +24,6 @@ class Active:
     restored: bool = False
     shared: dict[str, int] = field(default_factory=dict)  # tokens in common, by request id
     kept: int = 0  # how many of the lease's boundaries were seen to
-    tier: str = ""  # where what was reused came from
 
     @property
     def id(self) -> str:
@@ -72,4 +71,6 @@ def usage(sequence: Sequence, now: float) -> Usage:
         queue_s=admitted - sequence.submitted_at,
         prefill_s=first - admitted,
         decode_s=last - first,
+        tier=sequence.tier if sequence.cached_tokens else "",
+        kind=sequence.kind if sequence.cached_tokens else "",
     )

@@ -8,7 +8,6 @@ Invariants, which `check` asserts:
   * Idle work computes only while nothing else can, and leaves its lane to whoever needs one.
 """
 
-from collections import deque
 from collections.abc import Callable
 from functools import partial
 
@@ -18,6 +17,7 @@ from flm.core.sequence import Phase, Sequence
 from flm.core.step import Step
 from flm.devices.device import Array
 from flm.engine.active import Active, Flight, usage
+from flm.engine.counting import count_read, count_restored
 from flm.engine.following import followers, in_order, shared_length
 from flm.engine.idle import IdleWork
 from flm.engine.logits import likeliest, report
@@ -25,11 +25,13 @@ from flm.engine.reply import ReplyText
 from flm.engine.sampler import Sample, Sampler
 from flm.engine.scheduler import Pace, schedule
 from flm.engine.valid import validate
+from flm.engine.waiting import Waiting
 from flm.errors import DeviceFailed, NoRoom, PassCancelled, QueueFull
 from flm.memory.lanes import Lanes
 from flm.prefix.cache import PrefixCache
-from flm.prefix.lease import Manners
-from flm.prefix.tally import AUDITS, WAITS
+from flm.prefix.fetch import Fetch
+from flm.prefix.lease import Lease, Manners
+from flm.prefix.tally import WAITS
 from flm.runner.runner import Runner
 from flm.text.tokenizer import Tokenizer
 
@@ -64,8 +66,8 @@ class Engine:
         self._chunks_run = 0
         self._admitted = 0  # since the last pass, which they do not hold up for long
         self._decode_is_due = False
-        self._waiting: deque[Sequence] = deque()
-        self._idle = IdleWork(audit_every=audit_every)
+        self._waiting = Waiting(cache)
+        self._idle = IdleWork(cache, audit_every=audit_every)
         self._active: dict[str, Active] = {}  # by request id, oldest first
         self._at_work: tuple[str, ...] = ()  # whose fault an exception is
         self._flight: Flight | None = None
@@ -81,7 +83,8 @@ class Engine:
 
     @property
     def busy(self) -> bool:
-        return bool(self._waiting or self._active or self._events or self._idle)
+        """Whether a step would do something: not while all there is waits for the disk."""
+        return bool(self._waiting.ready or self._active or self._events or self._idle)
 
     @property
     def room(self) -> int:
@@ -109,16 +112,13 @@ class Engine:
             return
         if self.room <= 0:
             raise self.queue_full()
-        self._waiting.append(sequence)
+        self._waiting.add(sequence, self._pace.tokens_per_s)
 
     def cancel(self, request_id: str) -> None:
         """Its lane is free from here on; unknown or finished is no error."""
         if active := self._active.get(request_id):
             self._finish(active, FinishReason.CANCELLED)
-        elif sequence := self._find_waiting(request_id):
-            self._waiting.remove(sequence)
-            self._end(sequence, FinishReason.CANCELLED)
-        elif sequence := self._idle.cancel(request_id):
+        elif sequence := self._waiting.remove(request_id) or self._idle.cancel(request_id):
             self._end(sequence, FinishReason.CANCELLED)
 
     def interrupt(self, request_id: str) -> None:
@@ -135,6 +135,7 @@ class Engine:
         if not self._events:
             self._pass()
         self._at_work = ()
+        self.cache.spill()
         events, self._events = self._events, []
         return events
 
@@ -146,12 +147,11 @@ class Engine:
         for request_id in blamed:
             if active := self._active.get(request_id):
                 self._fail(active, error)
-            elif sequence := self._find_waiting(request_id):
-                self._waiting.remove(sequence)
+            elif self._waiting.remove(request_id):
                 self._events.append(Failed(request_id, error))
 
     def check(self) -> None:
-        assert all(sequence.phase is Phase.WAITING for sequence in self._waiting)
+        self._waiting.check()
         assert len(self._waiting) <= self._queue_max + len(self._lanes)
         busy = {index for index in range(len(self._lanes)) if self._lanes[index].busy}
         assert {active.lane for active in self._active.values()} == busy
@@ -163,17 +163,17 @@ class Engine:
         self.cache.check()
 
     def _admit(self) -> None:
-        if not self._waiting:
+        if not self._waiting.ready:
             if self._idle and not self._active:
-                self._start(self._idle.take())
+                self._start(self._idle.take(), None)
             return
         if self._admitted == len(self._lanes):
             return
         if not self._lanes.free:
             self._clear_a_lane()
-        if self._lanes.free:
+        if self._lanes.free and (ready := self._waiting.take()):
             self._admitted += 1
-            self._start(self._waiting.popleft())
+            self._start(*ready)
 
     def _clear_a_lane(self) -> None:
         """Idle work, if there is any in a lane, starts again another time."""
@@ -183,20 +183,25 @@ class Engine:
                 self._idle.put_back(active.sequence)
                 return
 
-    def _start(self, sequence: Sequence) -> None:
+    def _start(self, sequence: Sequence, fetch: Fetch | None) -> None:
         request = sequence.request
         self._at_work = (request.id,)
         try:
+            landed = fetch is not None and fetch.land()
             reply, sample = ReplyText(request, self._tokenizer), self._sampler_for(request)
-            lease = self.cache.lease(request.prompt, manners=_manners(request))
+            lease = self._lease(request)
         except Exception:
-            self._waiting.appendleft(sequence)
+            self._waiting.put_first(sequence)
             raise
+        finally:
+            if fetch:
+                fetch.close()
         lane = self._lanes.acquire(request.prompt.tokens)
         assert lane is not None
         sequence.lane, sequence.phase = lane, Phase.PREFILL
         sequence.admitted_at = self._clock()
         active = Active(sequence, lane, lease, sample, reply)
+        sequence.tier = "disk" if landed else "host"
         self._find_shared(active)
         self._active[request.id] = active
         self._events.append(Admitted(request.id, lease.offset))
@@ -216,6 +221,7 @@ class Engine:
     def _start_from_lease(self, active: Active) -> None:
         lease, sequence = active.lease, active.sequence
         sequence.computed = sequence.cached_tokens = lease.offset
+        sequence.kind = lease.kind.value if lease.kind else ""
         sequence.cuts, active.kept = lease.cuts, 0
         if lease.offset == sequence.prompt_length:  # read before, to the last token
             assert lease.logits is not None
@@ -267,7 +273,9 @@ class Engine:
         try:
             if not active.restored:
                 tokens = sequence.tokens[: active.lease.offset]
-                self._runner.restore(active.lane, tokens, active.lease.snapshots)
+                started = self._clock()
+                copied = self._runner.restore(active.lane, tokens, active.lease.snapshots)
+                count_restored(self.cache.tally, sequence, copied, self._clock() - started)
         except (NoRoom, DeviceFailed) as error:
             self._fail(active, error)
             return False
@@ -319,14 +327,15 @@ class Engine:
             behind = own.reuse and not active.restored and active.sequence.computed < offset
             if behind and shared_length(own.prompt, prompt) >= offset:
                 active.lease.close()
-                active.lease = self.cache.lease(own.prompt, manners=_manners(own))
+                active.lease = self._lease(own)
                 self._start_from_lease(active)
 
     def _take(self, active: Active, logits: Array) -> None:
         """The next token, if the sampler finds one: else this request fails, and no other."""
         sequence, request = active.sequence, active.sequence.request
         if not sequence.generated:
-            self._compare(active, logits)
+            count_read(self.cache.tally, sequence, self._clock())
+            self._idle.compare(sequence, logits, self._clock())
         if not request.max_tokens:
             self._finish(active, FinishReason.LENGTH)
             return
@@ -352,19 +361,6 @@ class Engine:
         elif sequence.generated >= request.max_tokens or self._is_full(sequence):
             self._finish(active, FinishReason.LENGTH, active.reply.finish())
 
-    def _compare(self, active: Active, logits: Array) -> None:
-        """Reading a prompt again must give what reusing it gave."""
-        sequence, request = active.sequence, active.sequence.request
-        alike = self._idle.audited(request.id, logits)
-        if alike is not None:
-            self.cache.tally.add(AUDITS, "equal" if alike else "different")
-            if not alike:
-                self.cache.warn(
-                    f"Prefix cache: {request.id} read again gives other logits; please report it"
-                )
-        elif sequence.cached_tokens and not active.idle:
-            self._idle.audit(request, logits, self._clock())
-
     def _is_full(self, sequence: Sequence) -> bool:
         return len(sequence.tokens) >= self._context_length
 
@@ -388,11 +384,10 @@ class Engine:
         self._lanes.release(active.lane)
         active.lease.close()
 
-    def _find_waiting(self, request_id: str) -> Sequence | None:
-        return next((s for s in self._waiting if s.request.id == request_id), None)
-
-
-def _manners(request: Request) -> Manners:
-    if not request.reuse:
-        return Manners.BLIND
-    return Manners.MODEST if request.priority is Priority.IDLE else Manners.USUAL
+    def _lease(self, request: Request) -> Lease:
+        manners = Manners.MODEST if request.priority is Priority.IDLE else Manners.USUAL
+        return self.cache.lease(
+            request.prompt,
+            manners=manners if request.reuse else Manners.BLIND,
+            agent=request.priority is Priority.AGENT,
+        )

@@ -9,6 +9,8 @@ from dataclasses import replace
 from flm.core.request import Priority, Request
 from flm.core.sequence import Phase, Sequence
 from flm.devices.device import Array
+from flm.prefix.cache import PrefixCache
+from flm.prefix.tally import AUDITS
 
 IDLE_MAX = 64  # that wait; the oldest goes for the newest
 AUDITS_MAX = 4  # each holds a row of logits
@@ -17,7 +19,8 @@ AUDITS_MAX = 4  # each holds a row of logits
 class IdleWork:
     """`audit_every` N: of the prompts that were reused, one in N is read again; 0: none."""
 
-    def __init__(self, *, audit_every: int = 0) -> None:
+    def __init__(self, cache: PrefixCache, *, audit_every: int = 0) -> None:
+        self._cache = cache
         self._waiting: deque[Sequence] = deque()
         self._audit_every = audit_every
         self._reused = 0
@@ -46,24 +49,30 @@ class IdleWork:
         self._expected.pop(request_id, None)
         return found
 
-    def audit(self, request: Request, logits: Array, now: float) -> None:
-        """A prompt that was reused gave these logits; it may be one of those to read again."""
+    def compare(self, sequence: Sequence, logits: Array, now: float) -> None:
+        """A prompt is through, with these logits [vocabulary] of its last token. If it was reused
+        it may be one to read again; if it is such a one, they must be those of then.
+        """
+        request = sequence.request
+        expected = self._expected.pop(request.id, None)
+        if expected is not None:
+            alike = expected.tobytes() == logits.tobytes()
+            self._cache.tally.add(AUDITS, "equal" if alike else "different")
+            if not alike:
+                self._cache.warn(f"Prefix cache: read again, {request.id} gives other logits")
+        elif sequence.cached_tokens and request.priority is not Priority.IDLE:
+            self._audit(request, logits, now)
+
+    def _audit(self, request: Request, logits: Array, now: float) -> None:
         if not self._audit_every or len(self._expected) >= AUDITS_MAX:
             return
         self._reused += 1
-        if self._reused % self._audit_every:
-            return
-        audit = replace(
-            request, id=f"{request.id}-audit", max_tokens=0, priority=Priority.IDLE, reuse=False
-        )
-        self._expected[audit.id] = logits.copy()
-        dropped = self.add(Sequence(audit, submitted_at=now))
-        assert dropped is None or dropped.request.id != audit.id
-
-    def audited(self, request_id: str, logits: Array) -> bool | None:
-        """Whether the logits read now are those of then, bit for bit; None: no audit."""
-        expected = self._expected.pop(request_id, None)
-        return None if expected is None else expected.tobytes() == logits.tobytes()
+        if self._reused % self._audit_every == 0:
+            audit = replace(
+                request, id=f"{request.id}-audit", max_tokens=0, priority=Priority.IDLE, reuse=False
+            )
+            self._expected[audit.id] = logits.copy()
+            self.add(Sequence(audit, submitted_at=now))
 
     def check(self) -> None:
         assert len(self._waiting) <= IDLE_MAX

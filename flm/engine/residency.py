@@ -2,25 +2,22 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from flm.core.sizes import MIB
 from flm.devices.device import Device
 from flm.engine.engine import Engine
 from flm.engine.plan import MemoryPlan, context_length_of, plan_memory
+from flm.engine.reuse import Limits, open_cache
 from flm.engine.thread import EngineThread
 from flm.errors import DeviceUnavailable
 from flm.graph.bundle import WEIGHTS, Bundle
 from flm.memory.lanes import Lanes
 from flm.models.cards import Card
 from flm.prefix.boundaries import BoundaryFinder
-from flm.prefix.cache import PrefixCache
 from flm.runner.runner import Runner
 from flm.settings import Settings
 from flm.text.template import ChatTemplate
 from flm.text.tokenizer import Tokenizer
-
-PREFIX_MB_USUAL = 4096
 
 
 def quiet(text: str) -> None:
@@ -66,7 +63,7 @@ def load(
     from flm.devices.machine import memory_bytes
 
     context_length = context_length_of(bundle.context_length, card.context_length, settings.ctx_len)
-    prefix_mb, slots_max = prefix_limits(settings, card)
+    limits = Limits.of(settings, card)
     plan = plan_memory(
         bundle.layouts,
         # Prepacking keeps a copy beside the mapped file.
@@ -74,7 +71,7 @@ def load(
         context_length=context_length,
         lanes=settings.lanes,
         kv_dtype=settings.kv_dtype,
-        prefix_bytes=prefix_mb * MIB,
+        prefix_bytes=limits.bytes,
         machine_bytes=memory_bytes(),
     )
     for line in plan.lines():
@@ -84,7 +81,7 @@ def load(
     template = ChatTemplate.load(
         bundle.folder, bos_token=tokenizer.bos_token, eos_token=tokenizer.eos_token
     )
-    engine = _engine(bundle, plan, settings, slots_max, device, tokenizer, say, warn, clock)
+    engine = _engine(bundle, plan, settings, limits, device, tokenizer, say, warn, clock)
     return Resident(
         card=card,
         bundle=bundle,
@@ -98,18 +95,11 @@ def load(
     )
 
 
-def prefix_limits(settings: Settings, card: Card) -> tuple[int, int | None]:
-    """(MiB, snapshots; None: as many as fit): as asked for, else as the card says."""
-    asked = (settings.prefix_cache_mb, card.prefix_cache_mb, PREFIX_MB_USUAL)
-    cache_mb = next(mb for mb in asked if mb is not None)
-    return cache_mb if settings.reuse_prompt else 0, settings.prefix_slots or card.prefix_slots
-
-
 def _engine(
     bundle: Bundle,
     plan: MemoryPlan,
     settings: Settings,
-    slots_max: int | None,
+    limits: Limits,
     device: Device,
     tokenizer: Tokenizer,
     say: Callable[[str], None],
@@ -120,15 +110,16 @@ def _engine(
     program = device.load(bundle.graph(plan.row_dtype))
     lanes = Lanes(device, layout, count=plan.lanes, capacity_max=plan.context_length + 1)
     runner = Runner(program, device, layout, lanes, vocabulary=bundle.vocabulary)
-    cache = PrefixCache(
-        bytes_max=plan.prefix,
-        slots_max=slots_max,
-        gain_min=settings.prefix_min_gain,
-        row_bytes=layout.row_bytes,
-        state_bytes=layout.state_bytes,
-        log=say,
+    cache = open_cache(
+        bundle,
+        layout,
+        plan.row_dtype,
+        settings,
+        replace(limits, bytes=plan.prefix),
+        device=device,
+        say=say,
         warn=warn,
-        read_min=2 if layout.state else 1,  # a lone row is read otherwise, and a state sums it up
+        clock=clock,
     )
     return Engine(
         runner,

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
 from threading import Condition, Thread
-
 from typing import TypeVar
 
 from flm.core.event import Event, Failed, Finished
@@ -21,6 +20,8 @@ from flm.errors import DeviceFailed, ModelLoading
 
 Listener = Callable[[Event], None]
 T = TypeVar("T")
+FLUSH_S_MAX = 8.0  # for what is kept in memory only, once all is over
+QUIET_S = 1.0  # without work, before what is kept in memory only is made safe
 
 
 class EngineThread:
@@ -31,6 +32,7 @@ class EngineThread:
         self._inbox: list[Request | str | Callable[[], None]] = []
         self._closing = False
         self._wake = Condition()
+        engine.cache.when_landed(self.wake)
         self._thread = Thread(target=self._live, name="engine", daemon=True)
         self._thread.start()
 
@@ -96,6 +98,7 @@ class EngineThread:
         for request_id in list(self._listeners):
             self.cancel(request_id)
         self._thread.join()
+        self._engine.cache.close(FLUSH_S_MAX)
 
     @property
     def _submitted(self) -> int:
@@ -117,8 +120,14 @@ class EngineThread:
 
     def _has_work(self) -> bool:
         """Sleep until there is some; False when there never will be again."""
+
+        def stirs() -> bool:
+            return bool(self._inbox or self._engine.busy or self._closing)
+
         with self._wake:
-            self._wake.wait_for(lambda: self._inbox or self._engine.busy or self._closing)
+            if not self._wake.wait_for(stirs, timeout=QUIET_S):
+                self._engine.cache.spill(all_of_it=True)
+                self._wake.wait_for(stirs)
             return bool(self._inbox or self._engine.busy)
 
     def _read_inbox(self) -> None:

@@ -6,32 +6,31 @@
     lease.close()
 
 Invariants, which `check` asserts (the trie and the leases have their own):
-  * `bytes_kept <= bytes_max` and `slot_count <= slots_max` at every instant: room is made before
-    it is filled, and nothing is given up for what will not fit after all.
+  * `bytes_kept + bytes_coming <= bytes_max` and `slot_count <= slots_max` at every instant: room
+    is made before it is filled, and nothing is given up for what will not fit after all.
   * A leaf has a slot, or a lease rests on it: rows that lead nowhere are not kept.
   * Every row takes `row_bytes`, every slot's state `state_bytes`: what is reserved is what comes.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from itertools import count
 
 from flm.core.prompt import BoundaryKind, Prompt
 from flm.devices.device import Array
 from flm.prefix.addition import Addition
-from flm.prefix.eviction import RANK, SHARED, Candidate, outgrown, victim
+from flm.prefix.disk.tier import DiskTier
+from flm.prefix.eviction import RANK, SHARED, Candidate, Policy, flm, hand_up
+from flm.prefix.fetch import Fetch
+from flm.prefix.ghosts import Fate, FateKind, Finding, Ghosts, Sighting, beyond, found
 from flm.prefix.lease import Lease, Manners, mib
-from flm.prefix.tally import CAPTURES, EVICTIONS, Tally
-from flm.prefix.trie import Match, Node, Slot, Trie
+from flm.prefix.room import can_fit, candidates, over, standing
+from flm.prefix.spill import next_to_write, unwritten
+from flm.prefix.tally import AHEAD, CAPTURES, EVICTIONS, MISSES, Tally
+from flm.prefix.trie import TOKEN_BYTES, Match, Node, Slot, Trie
 
-
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """How the kept stand while room is made for an addition."""
-
-    held: Collection[Node]  # on the way of a lease: their rows stay
-    outgrown: Collection[Node]
-    loose: Collection[Node]  # slots that may go, at once or when nothing depends on them
+INTERACTIVE_TTL_S = 300.0
 
 
 class PrefixCache:
@@ -39,7 +38,8 @@ class PrefixCache:
 
     `bytes_max` 0 turns it off; `slots_max` None leaves the number of snapshots to the bytes;
     `gain_min` is the least number of tokens that a save must add, `read_min` the fewest that a
-    pass may read and that are left to it therefore.
+    pass may read and that are left to it therefore. `ghosts_max` bounds, in bytes, what is known
+    of prompts that are not kept. `transit`: memory is only the way to the disk.
     """
 
     def __init__(
@@ -53,6 +53,12 @@ class PrefixCache:
         log: Callable[[str], None],
         warn: Callable[[str], None],
         read_min: int = 1,
+        policy: Policy = flm,
+        interactive_ttl_s: float = INTERACTIVE_TTL_S,
+        ghosts_max: int = 0,
+        disk: DiskTier | None = None,
+        transit: bool = False,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.bytes_max = bytes_max
         self.slots_max = slots_max
@@ -62,12 +68,20 @@ class PrefixCache:
         self.read_min = read_min
         self.log = log
         self.warn = warn
+        self.policy = policy
+        self.interactive_ttl_s = interactive_ttl_s
+        self.disk = disk
+        self.transit = transit
+        self.clock = clock
         self.trie = Trie()
+        self.ghosts = Ghosts(ghosts_max)
         self.tally = Tally()
         self.leases: set[Lease] = set()
-        self._slots: dict[int, Node] = {}  # by number, which is by age
+        self.fetches: list[Fetch] = []
+        self.bytes_coming = 0  # reserved for what is on its way from the disk
+        self.slots: dict[int, Node] = {}  # by number, which is by age
         self._numbers = count(1)
-        self._clock = count(1)
+        self._ticks = count(1)
 
     @property
     def bytes_kept(self) -> int:
@@ -75,40 +89,153 @@ class PrefixCache:
 
     @property
     def slot_count(self) -> int:
-        return len(self._slots)
+        return len(self.slots)
 
-    def lease(self, prompt: Prompt, *, manners: Manners = Manners.USUAL) -> Lease:
+    def lease(
+        self, prompt: Prompt, *, manners: Manners = Manners.USUAL, agent: bool = False
+    ) -> Lease:
         """The longest kept prefix of `prompt`.
 
         Its last token is left to compute, for the logits to sample from, unless they are kept too.
         """
-        length = len(prompt.tokens)
-        if manners is Manners.BLIND:
-            lease = Lease(self, prompt, self.trie.root(prompt.domain), 0, None, manners)
-            self.leases.add(lease)
-            return lease
-        match = self.trie.find(prompt.domain, prompt.packed)
-        node, offset = self._start_of(prompt, match)
-        slot = node.slot_through() if node.parent else None
-        lease = Lease(self, prompt, node, offset, slot, manners)
-        if self.state_bytes:  # without, any row will do
-            lease.plan_fork(match.length)
-        self.leases.add(lease)
+        lease = self._open(prompt, manners, agent)
+        slot, length = lease.slot, len(prompt.tokens)
         if slot:
-            slot.used_at = self.tick()
+            slot.used_at, slot.used_s = self.tick(), self.clock()
+            slot.agent = slot.agent and agent
             slot.hits += 1
-            self.log(f"Prefix slot {slot.number}: resuming at {offset} of {length} tokens")
-        elif self.bytes_max:
+            if slot.ahead and manners is Manners.USUAL:
+                self.tally.add(AHEAD, "used", by=slot.ahead)
+                slot.ahead = 0
+            self.log(f"Prefix slot {slot.number}: resuming at {lease.offset} of {length} tokens")
+        elif self.bytes_max and manners is not Manners.BLIND:
             self.log(f"No saved prefix matches, prefilling {length} tokens")
+            self.tally.add(MISSES)
+        if manners is not Manners.BLIND:
+            self.ghosts.remember(prompt)
         return lease
+
+    def look(self, prompt: Prompt) -> Finding:
+        """What is known of `prompt`, and nothing is changed by asking."""
+        kept, node = self._sighting(prompt)
+        offset = 0
+        if node:
+            _, offset = self._start_of(prompt, self.trie.find(prompt.domain, prompt.packed))
+        tier = "host" if offset else None
+        stored = self.disk.store.find(prompt.domain, prompt.packed) if self.disk else None
+        if stored and stored.offset > offset:
+            offset, tier = stored.offset, "disk"
+        return found(
+            prompt,
+            offset=offset,
+            tier=tier,
+            gain_min=self.gain_min,
+            sightings=(kept, self.ghosts.find(prompt)),
+        )
+
+    def clear(self, domain: str | None = None) -> int:
+        """Give up what is kept, of one domain or of all; how many snapshots that were.
+
+        What a request is using stays until it is done.
+        """
+        cleared = 0
+        for number, node in list(self.slots.items()):
+            slot, root = node.slot, node
+            while root.parent:
+                root = root.parent
+            mine = domain is None or self.trie.roots.get(domain) is root
+            if mine and slot and not (slot.writing or any(one.node is node for one in self.leases)):
+                del self.slots[number]
+                self.trie.take(node)
+                self.prune(node)
+                cleared += 1
+        for name in [domain] if domain is not None else list(self.trie.roots):
+            self.ghosts.forget(name)
+        return cleared + (self.disk.store.clear(domain) if self.disk else 0)
+
+    # The disk tier: nothing here waits for it.
+
+    def fetch(self, prompt: Prompt, tokens_per_s: float | None) -> Fetch | None:
+        """Begin to read from disk what is deeper there, if that is faster than reading anew.
+
+        `tokens_per_s` None: not known yet, so anything is.
+        """
+        if self.disk is None:
+            return None
+        match = self.trie.find(prompt.domain, prompt.packed)
+        _, offset = self._start_of(prompt, match)
+        stored = self.disk.store.find(prompt.domain, prompt.packed)
+        if stored is None or stored.offset - offset < max(1, self.gain_min):
+            self._let_go(prompt.domain)
+            return None
+        for fetch in self.fetches:
+            if fetch.stored.entry == stored.entry and fetch.stored.offset >= stored.offset:
+                fetch.users += 1
+                return fetch
+        start = min(match.node.end, stored.offset - bool(self.state_bytes))
+        saved = stored.offset - offset
+        pays = tokens_per_s is None or self.disk.restore_pays(saved, stored, start, tokens_per_s)
+        addition = Addition(
+            domain=prompt.domain,
+            tokens=prompt.packed[: stored.offset * TOKEN_BYTES],
+            kind=stored.kind,
+            row_bytes=self.row_bytes,
+            state_bytes=self.state_bytes,
+            logits_bytes=stored.logits_bytes,
+        )
+        lease = self._open(prompt, Manners.USUAL, agent=False, at=match.node)
+        if not pays or not self.make_room(addition):
+            lease.close()
+            return None
+        size = addition.bytes(Match(match.node, None, start))
+        self.bytes_coming += size
+        fetch = Fetch(self, lease, stored, self.disk.fetch(stored, start), size)
+        self.fetches.append(fetch)
+        return fetch
+
+    def spill(self, *, all_of_it: bool = False) -> bool:
+        """Begin to write one more snapshot to the disk, if it is time to; whether it did.
+
+        Lazily: only once memory is half full, or when `all_of_it` is to be safe.
+        """
+        if self.transit:
+            self._pass_on()
+        node = next_to_write(self, all_of_it=all_of_it)
+        if node is None or node.slot is None or self.disk is None:
+            return False
+        slot = node.slot
+        slot.writing = True
+        future = self.disk.put(unwritten(self, node))
+
+        def written(_: object) -> None:  # on the tier's thread: two flags, read by ours
+            slot.on_disk = not (future.cancelled() or future.exception())
+            slot.writing = False
+
+        future.add_done_callback(written)
+        return True
+
+    def when_landed(self, wake: Callable[[], None]) -> None:
+        """`wake` is called, on any thread, when something has come from the disk or is there."""
+        if self.disk:
+            self.disk.notify = wake
+
+    def close(self, within_s: float) -> None:
+        """Write what the disk lacks, for as long as that, and let go of all."""
+        if self.disk is None:
+            return
+        while self.spill(all_of_it=True):
+            pass
+        self.disk.close(within_s=within_s)
 
     def check(self) -> None:
         self.trie.check()
-        assert self.bytes_kept <= self.bytes_max
+        assert self.bytes_kept + self.bytes_coming <= self.bytes_max
+        assert self.bytes_coming == sum(fetch.bytes_reserved for fetch in self.fetches)
+        self.ghosts.check()
         assert self.slots_max is None or self.slot_count <= self.slots_max
         nodes = set(self.trie.nodes())
-        assert {node for node in nodes if node.slot} == set(self._slots.values())
-        for number, node in self._slots.items():
+        assert {node for node in nodes if node.slot} == set(self.slots.values())
+        for number, node in self.slots.items():
             assert node.slot
             assert node.slot.number == number
             assert sum(array.nbytes for array in node.slot.state.values()) == self.state_bytes
@@ -121,6 +248,43 @@ class PrefixCache:
             assert node.rows_bytes == (node.end - node.start) * self.row_bytes
         for lease in self.leases:
             lease.check()
+
+    def _open(
+        self, prompt: Prompt, manners: Manners, agent: bool, *, at: Node | None = None
+    ) -> Lease:
+        """`at`: only to hold what leads there."""
+        match = self.trie.find(prompt.domain, prompt.packed)
+        node, offset = self._start_of(prompt, match)
+        slot = node.slot_through() if node.parent else None
+        if manners is Manners.BLIND or at:
+            node, offset, slot = at or self.trie.root(prompt.domain), 0, None
+        lease = Lease(self, prompt, node, offset, slot, manners, agent=agent)
+        if self.state_bytes and not at:  # without, any row will do
+            lease.plan_fork(match.length)
+        self.leases.add(lease)
+        return lease
+
+    def _pass_on(self) -> None:
+        """Let go of what the disk has by now."""
+        resting = {lease.node for lease in self.leases}
+        for number, node in list(self.slots.items()):
+            if node.slot and node.slot.on_disk and node not in resting:
+                del self.slots[number]
+                self.trie.take(node)
+                self.prune(node)
+
+    def _let_go(self, domain: str) -> None:
+        """Of a domain that was only asked about."""
+        self.prune(self.trie.root(domain))
+
+    def _sighting(self, prompt: Prompt) -> tuple[Sighting, Node | None]:
+        """How far what is kept goes along the prompt."""
+        if prompt.domain not in self.trie.roots:
+            return Sighting(), None
+        match = self.trie.find(prompt.domain, prompt.packed)
+        node = match.child or match.node
+        matched = (match.length - node.start) * TOKEN_BYTES
+        return Sighting(match.length, beyond(node, matched)), node
 
     def _start_of(self, prompt: Prompt, match: Match) -> tuple[Node, int]:
         """Where `prompt` can start: a node, and an offset in its edge, usually its end."""
@@ -143,7 +307,7 @@ class PrefixCache:
     # The rest is for leases.
 
     def tick(self) -> int:
-        return next(self._clock)
+        return next(self._ticks)
 
     def put(
         self,
@@ -152,7 +316,8 @@ class PrefixCache:
         used_at: int,
         state: Mapping[str, Array],
         logits: Array | None,
-    ) -> None:
+        agent: bool = False,
+    ) -> Slot:
         """Fill a new slot at the end of `node`."""
         number = next(self._numbers)
         if number == 1:
@@ -161,31 +326,33 @@ class PrefixCache:
                 f"Prefix cache: up to {snapshots}{mib(self.bytes_max)} (a saved row costs "
                 f"{self.row_bytes / 2**10:.4g} KiB, a snapshot's state {mib(self.state_bytes)})"
             )
-        self.trie.put(node, Slot(number, kind, used_at, state, _own(logits)))
-        self._slots[number] = node
+        slot = Slot(number, kind, used_at, state, _own(logits), self.clock(), agent=agent)
+        self.trie.put(node, slot)
+        self.slots[number] = node
         self.tally.add(CAPTURES, kind.value)
+        return slot
 
     def renew(self, node: Node, addition: Addition, used_at: int, logits: Array | None) -> None:
         """The slot there is wanted again; if it lacks logits and they fit, it gets them."""
         slot = node.slot
         assert slot
-        slot.used_at = max(slot.used_at, used_at)
+        slot.used_at, slot.used_s = max(slot.used_at, used_at), self.clock()
         slot.kind = max(slot.kind, addition.kind, key=lambda kind: RANK[kind])
         if logits is not None and slot.logits is None and self.make_room(addition):
-            self.trie.put(node, replace(self.trie.take(node), logits=_own(logits)))
+            self.trie.put(node, replace(self.trie.take(node), logits=_own(logits), on_disk=False))
 
     def make_room(self, addition: Addition) -> bool:
         """Give up others, in order, until it fits; none of them if it never will."""
-        standing = self._standing(addition)
-        if not self._can_fit(addition, standing):
+        stand = standing(self, addition)
+        if not can_fit(self, addition, stand):
             return False
         while True:
             match = self.trie.find(addition.domain, addition.tokens)
-            lacks_bytes = self.bytes_kept + addition.bytes(match) > self.bytes_max
-            lacks_slot = self._over(self.slot_count + addition.slots(match))
-            if not (lacks_bytes or lacks_slot):
+            needed = self.bytes_kept + self.bytes_coming + addition.bytes(match)
+            lacks_slot = over(self, self.slot_count + addition.slots(match))
+            if needed <= self.bytes_max and not lacks_slot:
                 return True
-            going = victim(self._candidates(standing, any_will_do=lacks_slot))
+            going = self.policy(candidates(self, stand, any_will_do=lacks_slot))
             assert going, "fits, but there is nothing left to give up"
             self._give_up(going)
 
@@ -198,55 +365,30 @@ class PrefixCache:
             self.trie.remove(node)
             node = node.parent
 
-    def _standing(self, addition: Addition) -> Standing:
-        node = self.trie.find(addition.domain, addition.tokens).node
-        below = node if node.end < addition.offset else node.parent
-        assert below
-        slots = self._slots.values()
-        old = outgrown(slots, addition.kind, below)
-        held = {node for lease in self.leases for node in lease.node.path()}
-        reading = {lease.node for lease in self.leases if lease.kept_at is None}
-        loose = {
-            node
-            for node in slots
-            if node not in reading and (node in old or not (node in held or addition.modest))
-        }
-        return Standing(held, old, loose)
-
-    def _can_fit(self, addition: Addition, standing: Standing) -> bool:
-        """Whether it would, with all that is loose given up."""
-        match = self.trie.find(addition.domain, addition.tokens)
-        if match.child not in standing.held:
-            match = Match(match.node, None, match.node.end)
-        stuck = [node for node in self._slots.values() if node not in standing.loose]
-        bytes_stuck = sum(node.end - node.start for node in standing.held) * self.row_bytes
-        bytes_stuck += sum(node.slot.bytes for node in stuck if node.slot)
-        fits = bytes_stuck + addition.bytes(match) <= self.bytes_max
-        return fits and not self._over(len(stuck) + addition.slots(match))
-
-    def _over(self, slots: int) -> bool:
-        return self.slots_max is not None and slots > self.slots_max
-
-    def _candidates(self, standing: Standing, *, any_will_do: bool) -> Iterator[Candidate]:
-        """Slots that may go now; where bytes are lacking, only those that free some."""
-        for number, node in self._slots.items():
-            slot = node.slot
-            assert slot
-            if node not in standing.loose or (slot.kind in SHARED and node.children):
-                continue
-            frees_rows = not node.children and node not in standing.held
-            if any_will_do or frees_rows or slot.bytes:
-                yield Candidate(number, slot.kind, slot.used_at, node in standing.outgrown)
-
     def _give_up(self, going: Candidate) -> None:
-        node = self._slots.pop(going.number)
+        node = self.slots.pop(going.number)
         # FastFlowLM's word for all that is not shared: it ends what was a whole prompt, or nearly.
         kind = going.kind.value if going.kind in SHARED else "end"
         which = "an outgrown" if going.outgrown else "the least recently used"
         self.log(f"Prefix cache: dropping {which} {kind} snapshot ({node.end} tokens)")
         self.tally.add(EVICTIONS, "host", going.kind.value)
+        if slot := node.slot:
+            tokens, domain = self.way_of(node)
+            if not slot.on_disk:
+                fate = Fate(FateKind.EVICTED, node.end, slot.kind, going.outgrown)
+                self.ghosts.note(domain, tokens, fate)
+            if slot.ahead:
+                self.tally.add(AHEAD, "wasted", by=slot.ahead)
+            hand_up(node)
         self.trie.take(node)
         self.prune(node)
+
+    def way_of(self, node: Node) -> tuple[bytes, str]:
+        """The tokens that lead to it, packed, and its domain."""
+        path = list(node.path())
+        root = path[-1].parent if path else node
+        domain = next(name for name, each in self.trie.roots.items() if each is root)
+        return b"".join(each.tokens for each in reversed(path)), domain
 
 
 def _own(logits: Array | None) -> Array | None:

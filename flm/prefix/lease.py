@@ -13,6 +13,7 @@ from flm.core.sizes import MIB
 from flm.devices.device import Array
 from flm.memory.snapshot import Snapshot
 from flm.prefix.addition import Addition
+from flm.prefix.ghosts import Fate, FateKind
 from flm.prefix.tally import SKIPS
 from flm.prefix.trie import TOKEN_BYTES, Node, Slot
 
@@ -45,12 +46,16 @@ class Lease:
         offset: int,
         slot: Slot | None,
         manners: Manners = Manners.USUAL,
+        *,
+        agent: bool = False,
     ) -> None:
         self.prompt = prompt
         self.offset = offset
+        self.slot = slot  # it resumes there
         self.kind = slot.kind if slot else None
         self.logits = slot.logits if slot and offset == len(prompt.tokens) else None
         self.manners = manners
+        self.agent = agent
         self.boundaries = self._apart(prompt.boundaries, offset, cache.read_min)
         self.node = node  # where it rests: this one and all above it stay
         self.kept_at: int | None = None  # None: may still be restored from
@@ -107,7 +112,8 @@ class Lease:
         if boundary == self.prompt.boundaries[-1]:
             self._skip(
                 self._cache.log,
-                "gain",
+                FateKind.SMALL_GAIN,
+                boundary,
                 f"Prefix cache: not saved, only {gain} tokens{self._past} "
                 f"(needs {gain_min}, --prefix-min-gain)",
             )
@@ -132,12 +138,14 @@ class Lease:
             cache.renew(match.node, addition, self.kept_at, logits)
         elif cache.make_room(addition):
             node, state = self._save(addition, save)
-            cache.put(node, addition.kind, self.kept_at, state, logits)
+            slot = cache.put(node, addition.kind, self.kept_at, state, logits, self.agent)
+            slot.ahead = max(0, addition.offset - self.offset) if addition.modest else 0
             self._rest()
         else:
             self._skip(
                 cache.log,
-                "room",
+                FateKind.NO_ROOM,
+                boundary,
                 f"Prefix cache: not saved, no room for {boundary.offset} tokens "
                 "beside the snapshots in use",
             )
@@ -201,18 +209,24 @@ class Lease:
             needed = mib(length * cache.row_bytes + cache.state_bytes)
             self._skip(
                 cache.warn,
-                "size",
+                FateKind.TOO_LONG,
+                boundary,
                 f"Prefix cache: a {length}-token prompt needs {needed}, more than "
                 f"--prefix-cache-mb ({mib(cache.bytes_max)}); it is not saved. "
                 "Raise --prefix-cache-mb to reuse prompts this long.",
             )
         return True
 
-    def _skip(self, log: Callable[[str], None], reason: str, line: str) -> None:
+    def _skip(
+        self, log: Callable[[str], None], why: FateKind, boundary: Boundary, line: str
+    ) -> None:
         """Said and counted once."""
         if line not in self._said:
             self._said.add(line)
-            self._cache.tally.add(SKIPS, reason)
+            cache, tokens = self._cache, self._tokens(boundary.offset)
+            cache.tally.add(SKIPS, why.value)
+            fate = Fate(why, boundary.offset, boundary.kind)
+            cache.ghosts.note(self.prompt.domain, tokens, fate)
             log(line)
 
     def _adds(self, boundary: Boundary) -> bool:

@@ -30,7 +30,12 @@ class Slot:
     used_at: int
     state: Mapping[str, Array]  # {}: the model has none
     logits: Array | None = None  # [vocabulary], of the last token
+    used_s: float = 0.0  # on the cache's clock
     hits: int = 0
+    agent: bool = False  # a program's conversation
+    ahead: int = 0  # tokens read before anybody asked; 0 once somebody did
+    on_disk: bool = False
+    writing: bool = False  # its arrays are being written
     bytes: int = field(init=False)
 
     def __post_init__(self) -> None:

@@ -97,10 +97,10 @@ class Runner:
             state[tensor.name] = buffers[tensor.name].array()[0].copy()
         return Snapshot(start, end, rows, state)
 
-    def restore(self, lane: int, tokens: Sequence[int], snapshots: Sequence[Snapshot]) -> None:
+    def restore(self, lane: int, tokens: Sequence[int], snapshots: Sequence[Snapshot]) -> int:
         """Make the lane's memory that after `tokens`, of which `snapshots` are a path from 0.
 
-        Rows that the lane still holds are not copied again. Raises NoRoom.
+        Gives the bytes that were copied: rows that the lane still holds are not. Raises NoRoom.
         """
         wanted = list(tokens)
         ends = [0, *(snapshot.end for snapshot in snapshots)]
@@ -113,6 +113,8 @@ class Runner:
             self._write_rows(lane, snapshot, max(snapshot.start, resident))
         self._write_state(lane, snapshots[-1] if snapshots else None)
         self._lanes.advance(lane, wanted[resident:], read=True)
+        rows = (len(wanted) - resident) * self._layout.row_bytes
+        return rows + (self._layout.state_bytes if snapshots else 0)
 
     def _read(self, span: Span, *, twice: bool) -> None:
         tokens = span.tokens * 2 if twice else span.tokens

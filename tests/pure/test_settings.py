@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from flm.engine.residency import prefix_limits
+from flm.core.sizes import MIB
+from flm.engine.reuse import Limits
 from flm.errors import BadSettings
 from flm.models.cards import find
 from flm.settings import Settings, expected, key, load_settings, variable
@@ -141,7 +142,8 @@ def test_the_seeds_on_and_off_are_understood_everywhere() -> None:
         ({}, None, None, (4096, None)),
         ({}, 1536, 4, (1536, 4)),
         ({"prefix_cache_mb": 512, "prefix_slots": 9}, 1536, 4, (512, 9)),
-        ({"prefix_cache_mb": 0}, 1536, 4, (0, 4)),
+        ({"prefix_cache_mb": 0}, 1536, 4, (256, 4)),
+        ({"prefix_cache_mb": 0, "prefix_disk_mb": 0}, 1536, 4, (0, 4)),
         ({"reuse_prompt": False}, 1536, 4, (0, 4)),
     ],
 )
@@ -149,4 +151,6 @@ def test_a_models_card_bounds_its_prefix_cache_where_no_setting_does(
     flags: dict[str, Any], card_mb: int, card_slots: int, limits: tuple[int, int]
 ) -> None:
     card = replace(find("smollm2"), prefix_cache_mb=card_mb, prefix_slots=card_slots)
-    assert prefix_limits(Settings(**flags), card) == limits
+    found = Limits.of(Settings(**flags), card)
+    assert (found.bytes // MIB, found.slots) == limits
+    assert found.transit == (limits[0] == 256)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from threading import Event, Lock
+from threading import Event, Lock, Timer
 
 from flm.prefix.disk.store import DiskStore
 from flm.prefix.disk.stored import BrokenEntry, Loaded, Stored, Unwritten
@@ -55,7 +55,7 @@ class DiskTier:
         self.store = store
         self.read_bytes_per_s = READ_BYTES_PER_S
         self.read_fixed_s = READ_FIXED_S
-        self._notify = notify
+        self.notify = notify
         self._rate = write_bytes_per_s_max
         self._pending_bytes_max = pending_bytes_max
         self._clock = clock
@@ -67,6 +67,7 @@ class DiskTier:
         self._lock = Lock()
         self._counters = Counters()
         self._pending_bytes = 0
+        self._fetching_bytes = 0
 
     @property
     def counters(self) -> Counters:
@@ -81,22 +82,17 @@ class DiskTier:
         self, tokens_saved: int, stored: Stored, start: int, tokens_per_s: float
     ) -> bool:
         """Whether loading `stored` from `start` on beats reading `tokens_saved` tokens anew."""
-        seconds = stored.bytes(start) / self.read_bytes_per_s + self.read_fixed_s
-        return tokens_saved / tokens_per_s > seconds
+        size = self._fetching_bytes + stored.bytes(start)  # behind those that wait
+        seconds = size / self.read_bytes_per_s + self.read_fixed_s
+        return tokens_saved > seconds * tokens_per_s
 
     def fetch(self, stored: Stored, start: int) -> Future[Loaded]:
         """As `DiskStore.read`; it stays on the disk until then. Fails with BrokenEntry."""
-        pinned = self.store.pin(stored)
-
-        def read() -> Loaded:
-            try:
-                return self._read(stored, start)
-            finally:
-                if pinned:
-                    self.store.unpin(stored)
-
-        future = self._reader.submit(read)
-        future.add_done_callback(lambda done: self._landed(done, stored, pinned))
+        pinned, size = self.store.pin(stored), stored.bytes(start)
+        with self._lock:
+            self._fetching_bytes += size
+        future = self._reader.submit(self._read, stored, start)
+        future.add_done_callback(lambda done: self._landed(stored if pinned else None, size))
         return future
 
     def put(self, item: Unwritten) -> Future[int]:
@@ -116,13 +112,19 @@ class DiskTier:
         future.add_done_callback(lambda done: self._written(size))
         return future
 
-    def close(self, *, finish: bool = True) -> None:
-        """Write what waits, at full speed, or give it up; then close the store."""
+    def close(self, *, finish: bool = True, within_s: float | None = None) -> None:
+        """Write what waits, at full speed and for so long at most, or give it up; then close the
+        store."""
         self._finishing.set()
+        late = Timer(within_s or 0.0, self._stopping.set)
+        late.daemon = True
+        if finish and within_s is not None:
+            late.start()
         if not finish:
             self._stopping.set()
         self._reader.shutdown(cancel_futures=True)
         self._writer.shutdown(cancel_futures=not finish)
+        late.cancel()
         self.store.close()
 
     def _read(self, stored: Stored, start: int) -> Loaded:
@@ -168,15 +170,17 @@ class DiskTier:
         if self._stopping.is_set():
             raise _Stopped
 
-    def _landed(self, done: Future[Loaded], stored: Stored, pinned: bool) -> None:
-        if done.cancelled() and pinned:
-            self.store.unpin(stored)
+    def _landed(self, pinned: Stored | None, size: int) -> None:
+        if pinned:
+            self.store.unpin(pinned)
+        with self._lock:
+            self._fetching_bytes -= size
         self._notify()
 
     def _written(self, size: int) -> None:
         with self._lock:
             self._pending_bytes -= size
-        self._notify()
+        self.notify()
 
     def _count(self, **more: float) -> None:
         with self._lock:

@@ -1,0 +1,92 @@
+"""The prefix cache that a model is loaded with, and the disk that it goes on keeping on."""
+
+import sqlite3
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from flm.core.sizes import MIB
+from flm.devices.device import Device
+from flm.graph.bundle import Bundle
+from flm.memory.layout import MemoryLayout
+from flm.models.cards import Card
+from flm.prefix.cache import PrefixCache
+from flm.prefix.disk.identity import identity_of
+from flm.prefix.disk.store import DiskStore
+from flm.prefix.disk.stored import DiskUnusable
+from flm.prefix.disk.tier import DiskTier
+from flm.prefix.eviction import POLICIES
+from flm.settings import Settings
+
+PREFIX_MB_USUAL = 4096
+TRANSIT_BYTES = 256 * MIB  # of memory, on the way to a disk that keeps alone
+PENDING_BYTES_MAX = 2**62  # what waits to be written is kept in memory anyway
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What may be kept in memory, as asked for or else as the card says; `slots` None: no limit."""
+
+    bytes: int
+    slots: int | None
+    transit: bool  # memory is only the way to the disk
+
+    @classmethod
+    def of(cls, settings: Settings, card: Card) -> "Limits":
+        asked = (settings.prefix_cache_mb, card.prefix_cache_mb, PREFIX_MB_USUAL)
+        size = next(mb for mb in asked if mb is not None) * MIB
+        transit = size == 0 and settings.prefix_disk_mb > 0
+        size = TRANSIT_BYTES if transit else size
+        slots = settings.prefix_slots or card.prefix_slots
+        return cls(size if settings.reuse_prompt else 0, slots, transit)
+
+
+def open_cache(
+    bundle: Bundle,
+    layout: MemoryLayout,
+    row_dtype: str,
+    settings: Settings,
+    limits: Limits,
+    *,
+    device: Device,
+    say: Callable[[str], None],
+    warn: Callable[[str], None],
+    clock: Callable[[], float],
+) -> PrefixCache:
+    """`limits.bytes` as the plan has it."""
+    read_min = 2 if layout.state else 1  # a lone row is read otherwise, and a state sums it up
+    disk = None
+    if limits.bytes and settings.prefix_disk_mb:
+        root = settings.prefix_disk_path or settings.model_path / "prefix"
+        try:
+            store = DiskStore(
+                root,
+                identity_of(bundle, row_dtype, device=device.name),
+                layout,
+                bytes_max=settings.prefix_disk_mb * MIB,
+                read_min=read_min,
+                warn=warn,
+            )
+        except (DiskUnusable, OSError, sqlite3.Error) as error:
+            warn(f"Prefix cache: nothing is kept on disk: {error}")
+        else:
+            disk = DiskTier(
+                store,
+                write_bytes_per_s_max=settings.prefix_disk_write_mb_s * MIB,
+                pending_bytes_max=PENDING_BYTES_MAX,
+            )
+    return PrefixCache(
+        bytes_max=limits.bytes,
+        slots_max=limits.slots,
+        gain_min=settings.prefix_min_gain,
+        row_bytes=layout.row_bytes,
+        state_bytes=layout.state_bytes,
+        log=say,
+        warn=warn,
+        read_min=read_min,
+        policy=POLICIES[settings.prefix_policy],
+        interactive_ttl_s=settings.reuse_retained_interactive_ttl,
+        ghosts_max=settings.prefix_ghosts_mb * MIB if limits.bytes else 0,
+        disk=disk,
+        transit=limits.transit,
+        clock=clock,
+    )

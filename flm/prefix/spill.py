@@ -1,0 +1,45 @@
+"""What goes from memory to the disk, and when: lazily, but before it would be lost."""
+
+from typing import TYPE_CHECKING
+
+from flm.core.prompt import BoundaryKind
+from flm.prefix.disk.stored import Piece, Unwritten
+from flm.prefix.eviction import outgrown
+from flm.prefix.trie import Node
+
+if TYPE_CHECKING:
+    from flm.prefix.cache import PrefixCache
+
+SPILL_FROM = 0.5  # of memory filled; below, nothing is near being given up
+
+
+def next_to_write(cache: "PrefixCache", *, all_of_it: bool) -> Node | None:
+    """Of those the disk lacks: the one that would go first, or the newest when all are to go.
+
+    One at a time; what its conversation has outgrown is not worth the wear.
+    """
+    full = cache.bytes_kept >= SPILL_FROM * cache.bytes_max
+    if cache.disk is None or not (all_of_it or full or cache.transit):
+        return None
+    slots = [node for node in cache.slots.values() if node.slot and not node.slot.on_disk]
+    if not slots or (not all_of_it and any(node.slot and node.slot.writing for node in slots)):
+        return None
+    root = next(iter(cache.trie.roots.values()))
+    old = outgrown(cache.slots.values(), BoundaryKind.HEAD, root)
+    waiting = [node for node in slots if node.slot and not node.slot.writing and node not in old]
+    first = max if all_of_it else min
+    return first(waiting, key=_used_at, default=None)
+
+
+def unwritten(cache: "PrefixCache", node: Node) -> Unwritten:
+    """The snapshot at the end of `node`, its arrays as they are."""
+    slot = node.slot
+    assert slot
+    tokens, domain = cache.way_of(node)
+    pieces = [Piece(each.start, each.end, dict(each.rows)) for each in node.path()]
+    return Unwritten(domain, tokens, slot.kind, pieces[::-1], slot.state, slot.logits)
+
+
+def _used_at(node: Node) -> int:
+    assert node.slot
+    return node.slot.used_at
