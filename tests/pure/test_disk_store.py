@@ -11,7 +11,7 @@ from flm.core.prompt import BoundaryKind
 from flm.memory.layout import MemoryLayout
 from flm.prefix.disk import frames
 from flm.prefix.disk.frames import RowsFormat
-from flm.prefix.disk.stored import BrokenEntry, DiskTaken, Piece, Unwritten
+from flm.prefix.disk.stored import BrokenEntry, DiskTaken, DiskUnusable, Piece, Unwritten
 from tests.pure.disk import (
     HYBRID,
     LONG,
@@ -286,3 +286,22 @@ def test_pieces_may_reach_further_than_the_snapshot(tmp_path: Path) -> None:
     pieces: Sequence[Piece] = [Piece(0, len(LONG), rows_of(STATELESS, LONG, 0, len(LONG)))]
     disk.store.write(Unwritten("", packed(LONG[:6]), TURN, pieces, {}))
     assert disk.read(LONG).end == 6
+
+
+def test_a_smaller_budget_holds_from_the_start(tmp_path: Path) -> None:
+    disk = Disk(tmp_path, HYBRID)
+    disk.write(LONG, HEAD)
+    flood(disk, 60)
+    kept = disk.bytes_max = disk.store.bytes_kept - 20_000
+    disk.reopen()
+    assert disk.store.bytes_kept <= kept
+    assert 0 < disk.store.snapshot_count < 61
+    disk.read([*LONG, 1])
+
+
+def test_what_cannot_be_opened_says_what_to_do(tmp_path: Path) -> None:
+    place = tmp_path / "file"
+    place.write_text("not a folder")
+    with pytest.raises(DiskUnusable, match="file") as caught:
+        Disk(place, HYBRID)
+    assert "--prefix-disk-mb" in caught.value.fix

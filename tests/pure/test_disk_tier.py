@@ -7,7 +7,7 @@ from threading import Event
 import pytest
 
 from flm.prefix.disk.frames import HEAD
-from flm.prefix.disk.stored import BrokenEntry, Stored
+from flm.prefix.disk.stored import BrokenEntry, Stored, Unwritten
 from flm.prefix.disk.tier import READ_BYTES_PER_S, READ_FIXED_S, DiskTier
 from tests.pure.disk import HYBRID, LONG, WINDOW, Disk, files
 
@@ -119,6 +119,30 @@ def test_closing_writes_what_waits_or_gives_it_up_and_waits_for_no_rate(
     disk.store.check()
     assert disk.store.snapshot_count == (4 if finish else 0)
     assert tier.pending_bytes == 0
+
+
+def test_closing_waits_no_longer_than_it_was_told(tmp_path: Path) -> None:
+    disk = Disk(tmp_path, HYBRID)
+    begun, write = Event(), disk.store.write
+
+    def slow(item: Unwritten, pace: Callable[[int], None]) -> int:
+        begun.set()
+
+        def endless(count: int) -> None:
+            while True:
+                pace(count)
+
+        return write(item, endless)
+
+    disk.store.write = slow  # type: ignore[method-assign, assignment]
+    tier = DiskTier(disk.store)
+    puts = [tier.put(disk.item([number, *LONG])) for number in range(2)]
+    assert begun.wait(WAIT_S)
+    tier.close(within_s=0.05)
+    assert [put.result(0) for put in puts] == [0, 0]
+    disk.store = disk.open()
+    disk.store.check()
+    assert disk.store.snapshot_count == 0
 
 
 def test_what_waits_to_be_written_is_bounded(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ never during I/O.
 import os
 import sqlite3
 from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from threading import Lock, RLock
 
 from flm.prefix.disk.draft import Draft
@@ -23,7 +24,7 @@ from flm.prefix.disk.tree import Entry, Segment
 
 
 class Holdings:
-    """Raises OSError, sqlite3.Error."""
+    """Owns `folder`, also when opening it fails. Raises OSError, sqlite3.Error."""
 
     def __init__(
         self,
@@ -45,11 +46,15 @@ class Holdings:
         self.reserved = 0  # bytes of files that are being written
         self._said: set[str] = set()
         self._used: dict[int, float] = {}  # not in the index yet
-        self.index, self.tree = open_folder(folder, form, warn)
-        self._latest = max((e.used_at for e in self.tree.entries.values()), default=0.0)
-        self.weigh()
-        with folder.sole_writer():
-            self.make_room(0)
+        with ExitStack() as undo:
+            undo.callback(folder.close)
+            self.index, self.tree = open_folder(folder, form, warn)
+            undo.callback(self.index.close)
+            self._latest = max((e.used_at for e in self.tree.entries.values()), default=0.0)
+            self.weigh()
+            with folder.sole_writer():
+                self.make_room(0)
+            undo.pop_all()
 
     @property
     def bytes_kept(self) -> int:

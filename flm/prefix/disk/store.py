@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import count
+from itertools import count, pairwise
 from pathlib import Path
 from threading import Lock
 
@@ -30,7 +30,7 @@ from flm.prefix.disk.folder import Folder
 from flm.prefix.disk.frames import HEAD, WINDOW_TOKENS, Frame, RowsFormat, Torn
 from flm.prefix.disk.holdings import Holdings
 from flm.prefix.disk.identity import Identity
-from flm.prefix.disk.stored import BrokenEntry, Loaded, Overview, Stored, Unwritten
+from flm.prefix.disk.stored import BrokenEntry, DiskUnusable, Loaded, Overview, Stored, Unwritten
 from flm.prefix.disk.tree import Entry, Segment
 from flm.prefix.trie import TOKEN_BYTES
 
@@ -39,7 +39,7 @@ Pace = Callable[[int], None]  # told of every few bytes written; what it raises 
 
 
 class DiskStore:
-    """Raises DiskTaken when another process owns the folder, OSError, sqlite3.Error."""
+    """Raises DiskTaken where another process keeps, DiskUnusable where nothing can be kept."""
 
     def __init__(
         self,
@@ -59,19 +59,20 @@ class DiskStore:
         self._state_bytes = frame_bytes(layout.state_bytes)
         self._form = RowsFormat(layout, window)
         self._writing = Lock()
-        folder = Folder(root, identity)
         try:
             self._holdings = Holdings(
-                folder,
+                Folder(root, identity),
                 self._form,
                 bytes_max=bytes_max,
                 free_min_bytes=free_min_bytes,
                 warn=warn,
                 clock=clock,
             )
-        except BaseException:
-            folder.close()
-            raise
+        except (OSError, sqlite3.Error) as error:
+            raise DiskUnusable(
+                f"no prefix cache on disk: {root}: {error}",
+                fix="choose another folder, or turn it off with --prefix-disk-mb 0",
+            ) from error
         self._tree, self._lock = self._holdings.tree, self._holdings.lock
         self._numbers = count(1 + max((*self._tree.segments, *self._tree.entries), default=0))
 
@@ -230,6 +231,7 @@ class DiskStore:
         offset = len(item.tokens) // TOKEN_BYTES
         logits_bytes = 0 if item.logits is None else frame_bytes(item.logits.nbytes)
         assert item.logits is None or item.logits.dtype == np.float32
+        assert all(one.end == other.start for one, other in pairwise(item.pieces)), "a gap"
         with self._lock:
             if old := self._entry(item.domain, item.tokens):
                 self._holdings.use(old)
@@ -304,6 +306,11 @@ class DiskStore:
                 os.close(file)
         except (OSError, Torn) as error:
             gone = not self._holdings.quarantine(number, suffix)
+            if not gone:
+                self._holdings.warn(
+                    f"Prefix cache: {self._holdings.folder.path / name} is broken ({error}); it is "
+                    "set aside, and what it was for is read anew"
+                )
             raise BrokenEntry(name, str(error), gone=gone) from error
 
 

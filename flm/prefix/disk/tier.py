@@ -149,6 +149,8 @@ class DiskTier:
             self.read_fixed_s += _WEIGHT * (rest - self.read_fixed_s)
 
     def _write(self, item: Unwritten) -> int:
+        if self._stopping.is_set():  # before others make way for it
+            return 0
         began = self._clock()
         try:
             size = self.store.write(item, self._pace)
@@ -175,7 +177,7 @@ class DiskTier:
             self.store.unpin(pinned)
         with self._lock:
             self._fetching_bytes -= size
-        self._notify()
+        self.notify()
 
     def _written(self, size: int) -> None:
         with self._lock:
