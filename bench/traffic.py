@@ -17,7 +17,6 @@ from typing import Any
 
 from flm.core.chat import Conversation, Message, ToolCall
 from flm.core.prompt import Boundary, BoundaryKind, Prompt
-from flm.core.request import Priority
 from flm.prefix.boundaries import BoundaryFinder
 from flm.text.template import ChatTemplate
 from flm.text.tokenizer import Tokenizer
@@ -33,7 +32,7 @@ TOOLS = (("read", 0.3, 0.6), ("search", 2.0, 0.3), ("test", 40.0, 0.1))  # name,
 class Arrival:
     at_s: float
     prompt: Prompt
-    priority: Priority
+    agent: bool
     conversation: str = ""
     returns: str = ""  # the tool whose result came with it, if any
     calls: str = ""  # the tool that its reply calls
@@ -44,7 +43,7 @@ class Talker:
     """A conversation as it grows: `past` stays as it is, `loop` is what the turn has so far."""
 
     random: Random
-    priority: Priority
+    agent: bool
     head: list[int]
     past: list[int] = field(default_factory=list)
     loop: list[int] = field(default_factory=list)
@@ -76,7 +75,7 @@ class Talker:
         return Prompt((*before, *THOUGHT), tuple(boundaries))
 
     def arrival(self, at_s: float, **more: str) -> Arrival:
-        return Arrival(at_s, self.prompt(), self.priority, **more)
+        return Arrival(at_s, self.prompt(), self.agent, **more)
 
 
 def merged(streams: Iterable[Iterable[Arrival]]) -> list[Arrival]:
@@ -85,13 +84,13 @@ def merged(streams: Iterable[Iterable[Arrival]]) -> list[Arrival]:
 
 
 def some(seed: object, count: int) -> list[int]:
-    return Talker(Random(str(seed)), Priority.AGENT, []).words(count)
+    return Talker(Random(str(seed)), agent=True, head=[]).words(count)
 
 
 def agent(name: str, head: list[int], *, start_s: float, turns: int = 24) -> Iterator[Arrival]:
     """Tool loops of six; results of 30 to 1,500 tokens; now and then a side call for a title."""
     random, at_s, called = Random(name), start_s, ""
-    talker = Talker(random, Priority.AGENT, head)
+    talker = Talker(random, agent=True, head=head)
     for turn in range(turns):
         if turn % 6 == 0:
             talker.ask(random.randint(40, 300))
@@ -111,7 +110,7 @@ def agent(name: str, head: list[int], *, start_s: float, turns: int = 24) -> Ite
 def chat(name: str, head: list[int], *, start_s: float, turns: int) -> Iterator[Arrival]:
     """A person: a minute between messages, or hours; now and then a reply made again."""
     random, at_s = Random(name), start_s
-    talker = Talker(random, Priority.INTERACTIVE, head)
+    talker = Talker(random, agent=False, head=head)
     for _ in range(turns):
         talker.ask(round(20 * 40 ** random.random()))
         yield talker.arrival(at_s)
@@ -125,7 +124,7 @@ def chat(name: str, head: list[int], *, start_s: float, turns: int) -> Iterator[
 def document(name: str, head: list[int], *, start_s: float) -> Iterator[Arrival]:
     """A long text and a few questions about it."""
     random, at_s = Random(name), start_s
-    talker = Talker(random, Priority.INTERACTIVE, head)
+    talker = Talker(random, agent=False, head=head)
     talker.past = talker.words(random.randint(6_000, 20_000))
     for _ in range(random.choice((1, 2, 3, 5))):
         talker.ask(random.randint(15, 60))
@@ -135,7 +134,7 @@ def document(name: str, head: list[int], *, start_s: float) -> Iterator[Arrival]
 
 
 def one_shot(random: Random, head: list[int], at_s: float, count: int) -> Iterator[Arrival]:
-    talker = Talker(random, Priority.AGENT, head)
+    talker = Talker(random, agent=True, head=head)
     talker.ask(count)
     yield talker.arrival(at_s)
 
@@ -164,7 +163,7 @@ def flood(seed: int) -> list[Arrival]:
     random, shared = Random(seed), some(f"{seed} shots", 1_880)
     streams: list[Iterable[Arrival]] = []
     for _ in range(150):
-        talker = Talker(random, Priority.AGENT, [], past=[*shared])
+        talker = Talker(random, agent=True, head=[], past=[*shared])
         talker.ask(46)
         streams.append([talker.arrival(random.uniform(20, 200))])
     for each in range(3):
@@ -233,7 +232,7 @@ def hermes(seed: int) -> list[Arrival]:
             for line in lines:
                 if line["scenario"] == scenario:
                     prompt = finder.find(conversation(line["body"], time), now=datetime(2026, 1, 1))
-                    arrivals.append(Arrival(start_s + 10 * line["at_s"], prompt, Priority.AGENT))
+                    arrivals.append(Arrival(start_s + 10 * line["at_s"], prompt, agent=True))
     return merged([arrivals])
 
 

@@ -60,7 +60,6 @@ def density(candidates: Iterable[Candidate]) -> Candidate | None:
 
 
 POLICIES: dict[str, Policy] = {"flm": flm, "density": density}
-victim = flm
 
 
 def _place(candidate: Candidate) -> tuple[int, bool, int, int]:

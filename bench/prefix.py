@@ -1,0 +1,174 @@
+"""Which snapshots to give up: policies over the real prefix cache, on recorded and made-up traffic.
+
+    python -m bench.prefix [--quick]
+
+The model is Qwen3.5 4B's memory in miniature: a byte stands for 32 KiB, so a row is one byte, a
+state 49 MiB and four GiB are 128 KiB. Requests come one at a time, at the times they came. Token
+hit rate is the share of prompt tokens that were not read; seconds are those that reading them would
+have taken. `unbounded` gives nothing up. What wins is the default if it loses nowhere to `flm` by
+more than a point.
+"""
+
+import argparse
+import statistics
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from bench.policies import Gdsf, Marconi, Pinned, lru
+from bench.rows import keep
+from bench.traffic import TRAFFIC, Arrival
+from flm.core.prompt import BoundaryKind
+from flm.core.sizes import MIB
+from flm.memory.snapshot import Snapshot
+from flm.prefix.cache import PrefixCache
+from flm.prefix.eviction import Policy, density, flm
+from flm.prefix.lease import Lease
+
+GIB, SCALE = 2**30, 32 * 2**10
+ROW, STATE, LOGITS = 1, 49 * MIB // SCALE, 248_320 * 4 // SCALE
+SIZES = (1, 2, 4, 8)  # GiB
+SEEDS, SEEDS_QUICK = (4, 5, 6), (4,)  # 1 to 3 were for choosing density's pause
+ALPHAS = (0.1, 0.3, 1.0, 3.0)
+
+POLICIES: dict[str, tuple[Callable[[], Policy], ...]] = {  # the best counts, where there are more
+    "flm": (lambda: flm,),
+    "lru": (lambda: lru,),
+    "gdsf": (Gdsf,),
+    "marconi": tuple(partial(Marconi, alpha) for alpha in ALPHAS),
+    "density": (lambda: density,),
+    "density, pinned": (lambda: Pinned(density),),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Reuse:
+    hit_rate: float
+    saved_s: float
+
+
+def read_s(start: int, end: int) -> float:
+    """1,000 tokens a second at first, half of it at 16K: what an NPU's users report."""
+    return (end - start) / 1000 * (1 + (start + end) / 2 / 16_384)
+
+
+def save(start: int, end: int) -> Snapshot:
+    rows = {"rows": np.zeros((1, end - start, ROW), np.uint8)}
+    return Snapshot(start, end, rows, {"state": np.zeros(STATE, np.uint8)})
+
+
+def quiet(line: str) -> None:
+    """Nobody reads along."""
+
+
+class Replay:
+    """One server, asked by one request after another."""
+
+    def __init__(self, policy: Policy, bytes_max: int) -> None:
+        self.now_s = 0.0
+        self.pinned = policy if isinstance(policy, Pinned) else None
+        self.waiting: dict[str, tuple[int, float]] = {}  # conversation -> (slot, since)
+        self.cache = PrefixCache(
+            bytes_max=bytes_max,
+            slots_max=None,
+            gain_min=64,
+            row_bytes=ROW,
+            state_bytes=STATE,
+            log=quiet,
+            warn=quiet,
+            policy=policy,
+            clock=lambda: self.now_s,
+        )
+        self.logits = np.zeros(LOGITS, np.uint8)
+
+    def run(self, traffic: Iterable[Arrival]) -> Reuse:
+        reused = total = 0
+        saved_s = 0.0
+        for arrival in traffic:
+            self.now_s = arrival.at_s
+            lease = self.cache.lease(arrival.prompt, agent=arrival.agent)
+            reused += lease.offset
+            total += len(arrival.prompt.tokens)
+            saved_s += read_s(0, lease.offset)
+            self.serve(arrival, lease)
+        return Reuse(reused / total, saved_s)
+
+    def serve(self, arrival: Arrival, lease: Lease) -> None:
+        if self.pinned:
+            self.pinned.now_s = self.now_s
+            if arrival.returns:
+                number, since_s = self.waiting.pop(arrival.conversation, (None, self.now_s))
+                self.pinned.returned(number, arrival.returns, self.now_s - since_s)
+        for boundary in lease.boundaries:
+            if lease.wants(boundary):
+                is_end = boundary.offset == len(arrival.prompt.tokens)
+                lease.keep(boundary, save, self.logits if is_end else None)
+        if self.pinned and arrival.calls:
+            kept = (node.slot for node in lease.node.path() if node.slot)
+            slot = next((each for each in kept if each.kind is not BoundaryKind.END), None)
+            if slot:
+                self.pinned.called(slot.number, arrival.calls)
+                self.waiting[arrival.conversation] = slot.number, self.now_s
+        lease.close()
+
+
+def compare(traffic: str, seeds: Iterable[int]) -> dict[str, list[Reuse]]:
+    """By policy, for each size, the mean over the seeds."""
+    runs: dict[str, list[list[Reuse]]] = {name: [] for name in ("unbounded", *POLICIES)}
+    for seed in seeds:
+        arrivals = TRAFFIC[traffic](seed)
+        runs["unbounded"].append([Replay(flm, 64 * GIB).run(arrivals)] * len(SIZES))
+        for name, makes in POLICIES.items():
+            runs[name].append(
+                [
+                    max(
+                        (Replay(make(), size * GIB // SCALE).run(arrivals) for make in makes),
+                        key=lambda reuse: reuse.hit_rate,
+                    )
+                    for size in SIZES
+                ]
+            )
+    return {name: [mean(each) for each in zip(*each, strict=True)] for name, each in runs.items()}
+
+
+def mean(runs: Iterable[Reuse]) -> Reuse:
+    given = list(runs)
+    return Reuse(
+        statistics.mean(each.hit_rate for each in given),
+        statistics.mean(each.saved_s for each in given),
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "--quick", action="store_true", help="one seed, half of the traffic; keeps no rows"
+    )
+    quick = parser.parse_args().quick
+    differences: dict[str, list[float]] = {name: [] for name in POLICIES}
+    print(f"{'token hit rate at':32}", *(f"{size:3} GiB" for size in SIZES))
+    for traffic in list(TRAFFIC)[:: 2 if quick else 1]:
+        compared = compare(traffic, SEEDS_QUICK if quick else SEEDS)
+        print(traffic)
+        for name, reuses in compared.items():
+            print(f"    {name:28}", *(f"{reuse.hit_rate:7.3f}" for reuse in reuses), flush=True)
+        for name in POLICIES:
+            pairs = zip(compared[name], compared["flm"], strict=True)
+            differences[name] += [100 * (ours.hit_rate - theirs.hit_rate) for ours, theirs in pairs]
+        if not quick:
+            rates = {
+                name: [round(each.hit_rate, 4) for each in compared[name]] for name in compared
+            }
+            saved = {name: [round(each.saved_s, 1) for each in compared[name]] for name in compared}
+            keep("prefix", f"{traffic}: token hit rate", gib=list(SIZES), **rates)
+            keep("prefix", f"{traffic}: seconds saved", gib=list(SIZES), **saved)
+    print("against flm, in points:       worst    mean    best")
+    for name, points in differences.items():
+        shown = (min(points), statistics.mean(points), max(points))
+        print(f"    {name:22}", *(f"{each:7.1f}" for each in shown))
+
+
+if __name__ == "__main__":
+    main()
