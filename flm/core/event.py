@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from enum import Enum
 
+from flm.core.finding import Finding
+
 
 class FinishReason(Enum):
     STOP = "stop"  # end-of-turn token, or a stop string
@@ -46,10 +48,11 @@ class TokenLogprob:
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """A lane was taken; `cached_tokens` of the prompt need no reading."""
+    """A lane was taken; `cached_tokens` of the prompt need no reading, and why no more."""
 
     request_id: str
     cached_tokens: int
+    finding: Finding | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -204,7 +204,7 @@ class Engine:
         sequence.tier = "disk" if landed else "host"
         self._find_shared(active)
         self._active[request.id] = active
-        self._events.append(Admitted(request.id, lease.offset))
+        self._events.append(Admitted(request.id, lease.offset, lease.finding))
         self._start_from_lease(active)
 
     def _find_shared(self, newcomer: Active) -> None:

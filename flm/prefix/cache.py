@@ -17,13 +17,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import count
 
+from flm.core.finding import Fate, FateKind, Finding
 from flm.core.prompt import BoundaryKind, Prompt
 from flm.devices.device import Array
 from flm.prefix.addition import Addition
 from flm.prefix.disk.tier import DiskTier
 from flm.prefix.eviction import RANK, SHARED, Candidate, Policy, flm, hand_up
 from flm.prefix.fetch import Fetch
-from flm.prefix.ghosts import Fate, FateKind, Finding, Ghosts, Sighting, beyond, found
+from flm.prefix.ghosts import Ghosts, Sighting, beyond, found
 from flm.prefix.lease import Lease, Manners, mib
 from flm.prefix.room import can_fit, candidates, over, standing
 from flm.prefix.spill import next_to_write, unwritten
@@ -111,27 +112,22 @@ class PrefixCache:
         elif self.bytes_max and manners is not Manners.BLIND:
             self.log(f"No saved prefix matches, prefilling {length} tokens")
             self.tally.add(MISSES)
+        if manners is Manners.USUAL and self.bytes_max and length - lease.offset >= self.gain_min:
+            lease.finding = self._found(prompt, lease.offset, "host" if slot else None)
         if manners is not Manners.BLIND:
             self.ghosts.remember(prompt)
         return lease
 
     def look(self, prompt: Prompt) -> Finding:
         """What is known of `prompt`, and nothing is changed by asking."""
-        kept, node = self._sighting(prompt)
         offset = 0
-        if node:
+        if prompt.domain in self.trie.roots:
             _, offset = self._start_of(prompt, self.trie.find(prompt.domain, prompt.packed))
         tier = "host" if offset else None
         stored = self.disk.store.find(prompt.domain, prompt.packed) if self.disk else None
         if stored and stored.offset > offset:
             offset, tier = stored.offset, "disk"
-        return found(
-            prompt,
-            offset=offset,
-            tier=tier,
-            gain_min=self.gain_min,
-            sightings=(kept, self.ghosts.find(prompt)),
-        )
+        return self._found(prompt, offset, tier)
 
     def clear(self, domain: str | None = None) -> int:
         """Give up what is kept, of one domain or of all; how many snapshots that were.
@@ -277,14 +273,14 @@ class PrefixCache:
         """Of a domain that was only asked about."""
         self.prune(self.trie.root(domain))
 
-    def _sighting(self, prompt: Prompt) -> tuple[Sighting, Node | None]:
-        """How far what is kept goes along the prompt."""
-        if prompt.domain not in self.trie.roots:
-            return Sighting(), None
-        match = self.trie.find(prompt.domain, prompt.packed)
-        node = match.child or match.node
-        matched = (match.length - node.start) * TOKEN_BYTES
-        return Sighting(match.length, beyond(node, matched)), node
+    def _found(self, prompt: Prompt, offset: int, tier: str | None) -> Finding:
+        seen = [self.ghosts.find(prompt)]
+        if prompt.domain in self.trie.roots:
+            match = self.trie.find(prompt.domain, prompt.packed)
+            node = match.child or match.node
+            matched = (match.length - node.start) * TOKEN_BYTES
+            seen.insert(0, Sighting(match.length, beyond(node, matched)))
+        return found(prompt, offset=offset, tier=tier, gain_min=self.gain_min, sightings=seen)
 
     def _start_of(self, prompt: Prompt, match: Match) -> tuple[Node, int]:
         """Where `prompt` can start: a node, and an offset in its edge, usually its end."""

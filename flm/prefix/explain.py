@@ -16,9 +16,10 @@ from dataclasses import dataclass
 
 from flm.core.alike import common_length
 from flm.core.chat import Conversation
+from flm.core.finding import Fate, FateKind, Finding
 from flm.core.prompt import BoundaryKind, Prompt
 from flm.prefix.changes import NEAR, Change, change_of, same_words
-from flm.prefix.ghosts import TOKEN_BYTES, Fate, FateKind, Finding
+from flm.prefix.ghosts import TOKEN_BYTES
 from flm.prefix.places import Part, Pieces, Place, Places, Span, char_at, tool_name
 from flm.text.tokenizer import Tokenizer
 

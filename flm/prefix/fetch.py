@@ -7,10 +7,10 @@ the engine's thread, as if the prompt had just been read up to there.
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
+from flm.core.finding import Fate, FateKind
 from flm.core.prompt import Boundary
 from flm.memory.snapshot import Snapshot
 from flm.prefix.disk.stored import BrokenEntry, Loaded, Stored
-from flm.prefix.ghosts import Fate, FateKind
 from flm.prefix.lease import Lease
 from flm.prefix.trie import TOKEN_BYTES
 

@@ -10,45 +10,16 @@ Invariants, which `check` asserts:
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import Protocol, Self
 
 from flm.core.alike import common_length
-from flm.core.prompt import BoundaryKind, Prompt
+from flm.core.finding import Fate, Finding
+from flm.core.prompt import Prompt
 
 TOKEN_BYTES = 4  # token ids are int32, packed
 NODE_BYTES = 640  # what a node takes beside its tokens, about
 FATE_BYTES = 320
 THEIRS_MAX = 16_384  # tokens of the likest earlier prompt that a finding carries
-
-
-class FateKind(Enum):
-    """What became of a snapshot. The value is said in the log."""
-
-    EVICTED = "evicted"
-    SMALL_GAIN = "too small a gain"
-    NO_ROOM = "no room"
-    TOO_LONG = "longer than the budget"
-    CANCELLED = "cancelled before it was reached"
-    REUSE_OFF = "reuse was off"
-    BROKEN = "broken on disk"
-    NO_BOUNDARY = "no boundary"  # nothing was noted: no prompt had one
-
-
-@dataclass(frozen=True, slots=True)
-class Fate:
-    """At `offset` nothing is kept; `boundary` is what was to be, None if unknown."""
-
-    kind: FateKind
-    offset: int
-    boundary: BoundaryKind | None = None
-    outgrown: bool = False  # evicted, for its conversation had a newer one
-
-    def __str__(self) -> str:
-        words = [self.kind.value]
-        if self.boundary:
-            words.append(f"({'an outgrown ' if self.outgrown else ''}{self.boundary.value})")
-        return " ".join(words)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,24 +29,6 @@ class Sighting:
     seen: int = 0  # tokens
     theirs: bytes = b""  # how the youngest of the likest goes on, packed
     fates: tuple[Fate, ...] = ()  # on the way there, rising by offset
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """What the engine's thread can tell cheaply about a prompt; `explain` reads it elsewhere.
-
-    `prompt.tokens[:offset]` would be reused now, from `tier` (None: nothing would);
-    `prompt.tokens[:seen]` begins an earlier prompt, which goes on with `theirs` (packed, may be
-    empty). `fates` lie in (offset, seen]. `gain_min` is the least that is worth a save.
-    """
-
-    prompt: Prompt
-    offset: int
-    tier: str | None
-    seen: int
-    theirs: bytes
-    fates: tuple[Fate, ...]
-    gain_min: int
 
 
 def found(

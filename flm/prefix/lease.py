@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from flm.core.finding import Fate, FateKind, Finding
 from flm.core.prompt import Boundary, BoundaryKind, Prompt
 from flm.core.sizes import MIB
 from flm.devices.device import Array
 from flm.memory.snapshot import Snapshot
 from flm.prefix.addition import Addition
-from flm.prefix.ghosts import Fate, FateKind
 from flm.prefix.tally import SKIPS
 from flm.prefix.trie import TOKEN_BYTES, Node, Slot
 
@@ -57,6 +57,7 @@ class Lease:
         self.manners = manners
         self.agent = agent
         self.boundaries = self._apart(prompt.boundaries, offset, cache.read_min)
+        self.finding: Finding | None = None  # what was known of the prompt when it was opened
         self.node = node  # where it rests: this one and all above it stay
         self.kept_at: int | None = None  # None: may still be restored from
         self._cache = cache

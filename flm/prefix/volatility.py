@@ -11,10 +11,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
+from flm.core.finding import Finding
 from flm.core.prompt import BoundaryKind, Prompt
 from flm.prefix.changes import Change
 from flm.prefix.explain import Explanation
-from flm.prefix.ghosts import TOKEN_BYTES, Finding
+from flm.prefix.ghosts import TOKEN_BYTES
 
 LINEAGES_MAX = 64
 HEADS_MAX = 8

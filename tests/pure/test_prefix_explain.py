@@ -6,11 +6,12 @@ from datetime import timedelta
 
 import pytest
 
+from flm.core.finding import FateKind
 from flm.core.prompt import BoundaryKind
 from flm.prefix.boundaries import text_prompt
 from flm.prefix.changes import Change
 from flm.prefix.explain import Explanation, explain
-from flm.prefix.ghosts import FateKind, Ghosts, found
+from flm.prefix.ghosts import Ghosts, found
 from flm.text.tokenizer import Tokenizer
 from tests.pure.explained import (
     LOOPS,

@@ -6,18 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from flm.core.finding import Fate, FateKind
 from flm.core.prompt import BoundaryKind, Prompt
-from flm.prefix.ghosts import (
-    FATE_BYTES,
-    NODE_BYTES,
-    TOKEN_BYTES,
-    Fate,
-    FateKind,
-    Ghosts,
-    Sighting,
-    beyond,
-    found,
-)
+from flm.prefix.ghosts import FATE_BYTES, NODE_BYTES, TOKEN_BYTES, Ghosts, Sighting, beyond, found
 from flm.prefix.trie import Node
 
 EVICTED = FateKind.EVICTED
