@@ -18,6 +18,7 @@ from hypothesis.stateful import (
 
 from flm.core.prompt import Boundary, BoundaryKind, Prompt
 from flm.memory.snapshot import Snapshot
+from flm.prefix.eviction import POLICIES
 from flm.prefix.lease import Lease
 from flm.prefix.trie import TOKEN_BYTES, Node
 from tests.pure.toy import ROW_BYTES, STATE_BYTES, Log, Toy, begin, cold, toy_cache
@@ -54,8 +55,9 @@ class Traffic(RuleBasedStateMachine):
         bytes_max=st.sampled_from([0, 60, 120, 200, 300, 500, 800, 1_000_000]),
         slots_max=st.sampled_from([None, None, 1, 2, 4]),
         gain_min=st.sampled_from([1, 1, 3]),
+        policy=st.sampled_from(sorted(POLICIES)),
     )
-    def start(self, bytes_max: int, slots_max: int | None, gain_min: int) -> None:
+    def start(self, bytes_max: int, slots_max: int | None, gain_min: int, policy: str) -> None:
         log = Log()
         self.cache = toy_cache(
             hybrid=self.hybrid,
@@ -63,6 +65,7 @@ class Traffic(RuleBasedStateMachine):
             slots_max=slots_max,
             gain_min=gain_min,
             log=log,
+            policy=POLICIES[policy],
         )
         self.log = log
         self.history: list[tuple[int, ...]] = [(70_000, 1, 2)]

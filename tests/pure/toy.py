@@ -7,6 +7,7 @@ wrong byte restored, or one from another conversation, shows in the very next an
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from flm.core.prompt import Boundary, BoundaryKind, Prompt
 from flm.devices.device import Array
 from flm.memory.snapshot import Snapshot
 from flm.prefix.cache import PrefixCache
+from flm.prefix.eviction import Policy, flm
 from flm.prefix.lease import Lease
 
 HEAD, TURN, OPENER, END = (
@@ -96,6 +98,7 @@ def toy_cache(
     slots_max: int | None = None,
     gain_min: int = 1,
     log: Log | None = None,
+    policy: Policy = flm,
 ) -> PrefixCache:
     log = log or Log()
     return PrefixCache(
@@ -106,6 +109,8 @@ def toy_cache(
         state_bytes=STATE_BYTES if hybrid else 0,
         log=log.lines.append,
         warn=log.warnings.append,
+        policy=policy,
+        clock=count().__next__,
     )
 
 
