@@ -31,6 +31,7 @@ from flm.memory.layout import MemoryLayout, MemoryTensor
 from flm.models.cards import Card
 from flm.prefix.boundaries import BoundaryFinder
 from flm.prefix.cache import PrefixCache
+from flm.prefix.disk.tier import DiskTier
 from flm.runner.runner import Runner
 from flm.server.app import create_app
 from flm.server.residence import Residence
@@ -59,7 +60,9 @@ TEMPLATE = """\
 {% if enable_thinking is defined and enable_thinking %}<think>
 {% endif %}{% endif %}"""
 
-LAYOUT = MemoryLayout((MemoryTensor("keys", MemoryKind.ROWS, (2, 4)),))
+KEYS = MemoryTensor("keys", MemoryKind.ROWS, (2, 4))
+LAYOUT = MemoryLayout((KEYS,))
+STATEFUL = MemoryLayout((KEYS, MemoryTensor("conv", MemoryKind.STATE, (3, 5))))
 CARD = Card(
     tag="tiny:1m",
     name="Tiny-1M",
@@ -79,13 +82,17 @@ CARD = Card(
 
 @dataclass
 class House:
-    """`requests` are those the engine was given, in order of their admission."""
+    """`requests` are those the engine was given, in order of their admission. `log` and `warnings`
+    are what the prefix cache said.
+    """
 
     residence: Residence
     tokenizer: Tokenizer
     device: NullDevice
     requests: list[Request] = field(default_factory=list)
     scripts: deque[list[int]] = field(default_factory=deque)
+    log: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
     url: str = ""  # of the real server that all tests share, while this is its house
     _during: Callable[[], None] = lambda: None
 
@@ -120,32 +127,41 @@ class House:
 
 
 @cache
-def read_text() -> tuple[Tokenizer, ChatTemplate]:
+def read_text(template: str = TEMPLATE) -> tuple[Tokenizer, ChatTemplate]:
     tokenizer = Tokenizer.load(TOKENIZER)
     tokens = {"bos_token": tokenizer.bos_token, "eos_token": tokenizer.eos_token}
-    return tokenizer, ChatTemplate(TEMPLATE, **tokens)
+    return tokenizer, ChatTemplate(template, **tokens)
 
 
 @contextmanager
 def open_house(
-    folder: Path, settings: Settings = SETTINGS, *, context_length: int = CONTEXT_LENGTH
+    folder: Path,
+    settings: Settings = SETTINGS,
+    *,
+    context_length: int = CONTEXT_LENGTH,
+    layout: MemoryLayout = LAYOUT,
+    template: str = TEMPLATE,
+    cache_bytes: int = 2**20,
+    disk: DiskTier | None = None,
 ) -> Iterator[House]:
-    tokenizer, template = read_text()
+    tokenizer, chat_template = read_text(template)
     device = NullDevice(during=lambda: house._during())
     house = House(Residence(), tokenizer, device)
-    lanes = Lanes(device, LAYOUT, count=settings.lanes, capacity_max=context_length + 1)
-    memory = [(t.name, t.kind, t.shape, t.dtype) for t in LAYOUT.tensors]
+    lanes = Lanes(device, layout, count=settings.lanes, capacity_max=context_length + 1)
+    memory = [(t.name, t.kind, t.shape, t.dtype) for t in layout.tensors]
     graph = write_model(folder / "model.json", memory, vocabulary=tokenizer.vocabulary)
-    runner = Runner(device.load(graph), device, LAYOUT, lanes, vocabulary=tokenizer.vocabulary)
-    quiet: Callable[[str], None] = lambda line: None  # noqa: E731
+    runner = Runner(device.load(graph), device, layout, lanes, vocabulary=tokenizer.vocabulary)
     cache = PrefixCache(
-        bytes_max=2**20,
+        bytes_max=cache_bytes,
         slots_max=None,
         gain_min=settings.prefix_min_gain,
-        row_bytes=LAYOUT.row_bytes,
-        state_bytes=0,
-        log=quiet,
-        warn=quiet,
+        row_bytes=layout.row_bytes,
+        state_bytes=layout.state_bytes,
+        log=house.log.append,
+        warn=house.warnings.append,
+        read_min=2 if layout.state else 1,
+        ghosts_max=2**20,
+        disk=disk,
     )
     engine = Engine(
         runner,
@@ -158,8 +174,9 @@ def open_house(
         chunk_s_target=0.25,
         clock=time.monotonic,
         sampler_for=house.sampler_for,
+        audit_every=settings.reuse_audit,
     )
-    layouts = {"float32": LAYOUT}
+    layouts = {"float32": layout}
     house.residence.settle(
         Resident(
             card=replace(CARD, context_length=context_length),
@@ -168,8 +185,8 @@ def open_house(
             ),
             plan=MemoryPlan("float32", context_length, settings.lanes, 0, 0, 0, 0, 0, 0),
             tokenizer=tokenizer,
-            template=template,
-            boundaries=BoundaryFinder(template, tokenizer),
+            template=chat_template,
+            boundaries=BoundaryFinder(chat_template, tokenizer),
             thread=EngineThread(engine),
             device=device,
             reuse=settings.reuse_prompt,
