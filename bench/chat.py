@@ -138,7 +138,7 @@ def second_turn(sides: Sides) -> None:
 def conversation(sides: Sides) -> None:
     """TTFT of each turn of a chat with a 2K system prompt; and of flm that keeps nothing."""
     threads = cores_physical()
-    flags = ("--prefix-cache-mb", "0")
+    flags = ("--reuse-prompt", "off")
     with flm_server(str(sides.gguf), threads=threads, lanes=LANES, flags=flags) as forgetful:
         clients = {"flm": sides.ours, "llama_cpp": sides.peer, "cold": Client(forgetful.url)}
         seed = next(_seeds)

@@ -41,7 +41,9 @@ class Server:
 def flm_server(
     model: str, *, threads: int, lanes: int, flags: Sequence[str] = (), log: Path | None = None
 ) -> Iterator[Server]:
-    """What it says goes to `log`, or nowhere."""
+    """What it says goes to `log`, or nowhere. It knows nothing of earlier runs, unless asked to."""
+    if "--prefix-disk-path" not in flags:
+        flags = ("--prefix-disk-mb", "0", *flags)
     port = free_port()
     command = [sys.executable, "-m", "flm", "serve", model, "--port", str(port)]
     command += ["--threads", str(threads), "--lanes", str(lanes), *flags]
