@@ -10,10 +10,11 @@ CGROUP_LIMITS = (
 CGROUP_CPU = Path("/sys/fs/cgroup/cpu.max")
 CPU_INFO = Path("/proc/cpuinfo")
 # As Linux calls those that onnxruntime chooses its kernels by.
-INSTRUCTION_SETS = frozenset(
-    "avx avx2 fma f16c avx512f avx512_bf16 avx512_fp16 avx512_vnni avx_vnni avx_vnni_int8 "
-    "amx_tile amx_int8 amx_bf16 asimd asimddp i8mm bf16 sve sve2".split()
-)
+INSTRUCTION_SETS = {
+    *("avx", "avx2", "fma", "f16c", "avx512f", "avx512_bf16", "avx512_fp16", "avx512_vnni"),
+    *("avx_vnni", "avx_vnni_int8", "amx_tile", "amx_int8", "amx_bf16"),
+    *("asimd", "asimddp", "i8mm", "bf16", "sve", "sve2"),
+}
 
 
 def memory_bytes() -> int:
