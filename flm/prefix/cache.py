@@ -201,10 +201,12 @@ class PrefixCache:
             return False
         slot = node.slot
         slot.writing = True
-        future = self.disk.put(unwritten(self, node))
+        item, store = unwritten(self, node), self.disk.store
+        future = self.disk.put(item)
 
-        def written(_: object) -> None:  # on the tier's thread: two flags, read by ours
-            slot.on_disk = not (future.cancelled() or future.exception())
+        def written(_: object) -> None:  # on the tier's thread: flags, read by ours
+            slot.on_disk = store.holds(item.domain, item.tokens)
+            slot.refused = not slot.on_disk  # no room, or the disk fails: once is enough
             slot.writing = False
 
         future.add_done_callback(written)
@@ -370,7 +372,7 @@ class PrefixCache:
         self.tally.add(EVICTIONS, "host", going.kind.value)
         if slot := node.slot:
             tokens, domain = self.way_of(node)
-            if not slot.on_disk:
+            if not (self.disk and self.disk.store.holds(domain, tokens)):
                 fate = Fate(FateKind.EVICTED, node.end, slot.kind, going.outgrown)
                 self.ghosts.note(domain, tokens, fate)
             if slot.ahead:

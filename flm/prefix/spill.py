@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from flm.core.prompt import BoundaryKind
 from flm.prefix.disk.stored import Piece, Unwritten
 from flm.prefix.eviction import outgrown
-from flm.prefix.trie import Node
+from flm.prefix.trie import Node, Slot
 
 if TYPE_CHECKING:
     from flm.prefix.cache import PrefixCache
@@ -21,7 +21,7 @@ def next_to_write(cache: "PrefixCache", *, all_of_it: bool) -> Node | None:
     full = cache.bytes_kept >= SPILL_FROM * cache.bytes_max
     if cache.disk is None or not (all_of_it or full or cache.transit):
         return None
-    slots = [node for node in cache.slots.values() if node.slot and not node.slot.on_disk]
+    slots = [node for node in cache.slots.values() if _lacking(node.slot)]
     if not slots or (not all_of_it and any(node.slot and node.slot.writing for node in slots)):
         return None
     root = next(iter(cache.trie.roots.values()))
@@ -38,6 +38,10 @@ def unwritten(cache: "PrefixCache", node: Node) -> Unwritten:
     tokens, domain = cache.way_of(node)
     pieces = [Piece(each.start, each.end, dict(each.rows)) for each in node.path()]
     return Unwritten(domain, tokens, slot.kind, pieces[::-1], slot.state, slot.logits)
+
+
+def _lacking(slot: Slot | None) -> bool:
+    return slot is not None and not (slot.on_disk or slot.refused)
 
 
 def _used_at(node: Node) -> int:

@@ -36,6 +36,7 @@ class Slot:
     ahead: int = 0  # tokens read before anybody asked; 0 once somebody did
     on_disk: bool = False
     writing: bool = False  # its arrays are being written
+    refused: bool = False  # the disk does not take it
     bytes: int = field(init=False)
 
     def __post_init__(self) -> None:
