@@ -1,6 +1,6 @@
 """Which snapshots to give up: policies over the real prefix cache, on recorded and made-up traffic.
 
-    python -m bench.prefix [--quick]
+    python -m bench.prefix [--quick] [--rows-only]
 
 The model is Qwen3.5 4B's memory in miniature: a byte stands for 32 KiB, so a row is one byte, a
 state 49 MiB and four GiB are 128 KiB. Requests come one at a time, at the times they came. Token
@@ -12,7 +12,7 @@ more than a point.
 import argparse
 import statistics
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -59,6 +59,11 @@ def save(start: int, end: int) -> Snapshot:
     return Snapshot(start, end, rows, {"state": np.zeros(STATE, np.uint8)})
 
 
+def save_rows(start: int, end: int) -> Snapshot:
+    """Of a model without state."""
+    return replace(save(start, end), state={})
+
+
 def quiet(line: str) -> None:
     """Nobody reads along."""
 
@@ -66,8 +71,9 @@ def quiet(line: str) -> None:
 class Replay:
     """One server, asked by one request after another."""
 
-    def __init__(self, policy: Policy, bytes_max: int) -> None:
+    def __init__(self, policy: Policy, bytes_max: int, *, rows_only: bool = False) -> None:
         self.now_s = 0.0
+        self.save = save_rows if rows_only else save
         self.pinned = policy if isinstance(policy, Pinned) else None
         self.waiting: dict[str, tuple[int, float]] = {}  # conversation -> (slot, since)
         self.cache = PrefixCache(
@@ -75,7 +81,7 @@ class Replay:
             slots_max=None,
             gain_min=64,
             row_bytes=ROW,
-            state_bytes=STATE,
+            state_bytes=0 if rows_only else STATE,
             log=quiet,
             warn=quiet,
             policy=policy,
@@ -104,7 +110,7 @@ class Replay:
         for boundary in lease.boundaries:
             if lease.wants(boundary):
                 is_end = boundary.offset == len(arrival.prompt.tokens)
-                lease.keep(boundary, save, self.logits if is_end else None)
+                lease.keep(boundary, self.save, self.logits if is_end else None)
         if self.pinned and arrival.calls:
             kept = (node.slot for node in lease.node.path() if node.slot)
             slot = next((each for each in kept if each.kind is not BoundaryKind.END), None)
@@ -114,17 +120,22 @@ class Replay:
         lease.close()
 
 
-def compare(traffic: str, seeds: Iterable[int]) -> dict[str, list[Reuse]]:
+def compare(traffic: str, seeds: Iterable[int], *, rows_only: bool) -> dict[str, list[Reuse]]:
     """By policy, for each size, the mean over the seeds."""
     runs: dict[str, list[list[Reuse]]] = {name: [] for name in ("unbounded", *POLICIES)}
     for seed in seeds:
         arrivals = TRAFFIC[traffic](seed)
-        runs["unbounded"].append([Replay(flm, 64 * GIB).run(arrivals)] * len(SIZES))
+        runs["unbounded"].append(
+            [Replay(flm, 64 * GIB, rows_only=rows_only).run(arrivals)] * len(SIZES)
+        )
         for name, makes in POLICIES.items():
             runs[name].append(
                 [
                     max(
-                        (Replay(make(), size * GIB // SCALE).run(arrivals) for make in makes),
+                        (
+                            Replay(make(), size * GIB // SCALE, rows_only=rows_only).run(arrivals)
+                            for make in makes
+                        ),
                         key=lambda reuse: reuse.hit_rate,
                     )
                     for size in SIZES
@@ -146,11 +157,13 @@ def main() -> None:
     parser.add_argument(
         "--quick", action="store_true", help="one seed, half of the traffic; keeps no rows"
     )
-    quick = parser.parse_args().quick
+    parser.add_argument("--rows-only", action="store_true", help="a model without state")
+    given = parser.parse_args()
+    quick, model = given.quick, ", rows only" if given.rows_only else ""
     differences: dict[str, list[float]] = {name: [] for name in POLICIES}
     print(f"{'token hit rate at':32}", *(f"{size:3} GiB" for size in SIZES))
     for traffic in list(TRAFFIC)[:: 2 if quick else 1]:
-        compared = compare(traffic, SEEDS_QUICK if quick else SEEDS)
+        compared = compare(traffic, SEEDS_QUICK if quick else SEEDS, rows_only=given.rows_only)
         print(traffic)
         for name, reuses in compared.items():
             print(f"    {name:28}", *(f"{reuse.hit_rate:7.3f}" for reuse in reuses), flush=True)
@@ -162,8 +175,8 @@ def main() -> None:
                 name: [round(each.hit_rate, 4) for each in compared[name]] for name in compared
             }
             saved = {name: [round(each.saved_s, 1) for each in compared[name]] for name in compared}
-            keep("prefix", f"{traffic}: token hit rate", gib=list(SIZES), **rates)
-            keep("prefix", f"{traffic}: seconds saved", gib=list(SIZES), **saved)
+            keep("prefix", f"{traffic}{model}: token hit rate", gib=list(SIZES), **rates)
+            keep("prefix", f"{traffic}{model}: seconds saved", gib=list(SIZES), **saved)
     print("against flm, in points:       worst    mean    best")
     for name, points in differences.items():
         shown = (min(points), statistics.mean(points), max(points))

@@ -33,6 +33,8 @@ RANK_SHARED = min(RANK[kind] for kind in SHARED)
 # The longer a conversation pauses, the longer it will: the chance that it goes on in the next
 # second falls as one over its pause and this. From 10 to 60 the figures are much the same.
 PAUSE_S = 20.0
+# What conversations share is wanted by whichever of them goes on next, and by new ones.
+SHARED_WORTH = 2.0
 
 
 class Candidate(NamedTuple):
@@ -74,7 +76,8 @@ def _worth(candidate: Candidate) -> tuple[bool, float, int]:
     # Wanted only by who goes back in a conversation, or sends the same again.
     if is_outgrown or kind is BoundaryKind.END:
         return False, used_at, number
-    return True, tokens_saved / (bytes_freed or 1) / (idle_s + PAUSE_S), number
+    worth = SHARED_WORTH if kind in SHARED else 1.0
+    return True, worth * tokens_saved / (bytes_freed or 1) / (idle_s + PAUSE_S), number
 
 
 def hand_up(node: Node) -> None:

@@ -126,10 +126,13 @@ def test_density_goes_by_tokens_saved_for_a_byte_and_a_second() -> None:
     assert density([usual, turn(0, tokens_saved=1000, bytes_freed=1000, idle_s=9)]) == usual
     twice = turn(0, tokens_saved=2001, bytes_freed=1000, idle_s=10 + 10 + PAUSE_S)
     assert density([usual, twice]) == usual, "twice as long away, twice as much saved"
-    head = Candidate(3, HEAD, 3, False, tokens_saved=9_000, bytes_freed=10_000, idle_s=10)
-    assert density([usual, head]) == head, (
-        "of a kind that serves long: what counts is what it saves"
-    )
+
+
+def test_density_counts_twice_what_conversations_share_and_no_more() -> None:
+    usual = turn(1, tokens_saved=1000, bytes_freed=1000, idle_s=10)
+    head = Candidate(0, HEAD, 0, False, bytes_freed=1000, idle_s=10)
+    assert density([usual, head._replace(tokens_saved=501)]) == usual
+    assert density([usual, head._replace(tokens_saved=499)]) != usual
 
 
 def test_gdsf_ages_so_that_what_saved_much_once_goes_at_last() -> None:
