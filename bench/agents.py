@@ -6,7 +6,7 @@
 One request at a time, each sent to flm and to two llama.cpp servers in turns: one with a slot an
 agent, one with two slots; both with its prompt cache in RAM and its context checkpoints as they are
 by default. Each side hears its own replies again. --quick is for trying things out: few turns, and
-a qwen35 so small that only what was read means anything, not how long it took.
+models so small that only what was read means anything, not how long it took.
 """
 
 import argparse
@@ -21,17 +21,17 @@ from typing import Any
 from bench.client import Client, Timed
 from bench.reread import Reading, unavoidable
 from bench.rows import ROOT, keep
-from bench.servers import flm_server, llama_cpp_server
-from bench.shapes import FOLDER, TINY, qwen35
+from bench.servers import DISK, flm_server, llama_cpp_server
+from bench.shapes import FOLDER, TINY, qwen35, shortened
 from bench.workload import REPLY_TOKENS, Agent, Ask, Body, Chat, agents, salted, schedule
 from flm.devices.machine import cores_physical
 from flm.hub.pull import pull
-from flm.settings import FIELDS, Settings
+from flm.settings import Settings
 
 LANES, SLOTS_FEW, SEED = 4, 2, 7
 EXCESS_SHOWN = 12  # requests that read most beyond what they had to
 READ_AGAIN_MOST, RESTART_MOST = 1.05, 0.2
-DISK = "prefix_disk_path"
+QUICK_LAYERS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,13 +195,9 @@ def _worst(records: Sequence[Record], floors: Sequence[Reading]) -> list[str]:
 
 def restart(run: Run) -> None:
     """flm stopped and started again over the same folder: first turns, over cold ones."""
-    if DISK not in FIELDS:
-        print("restart: skipped, this flm has no --prefix-disk-path")
-        return
-    FOLDER.mkdir(parents=True, exist_ok=True)
     before = max(run.turns - 1, 1)
     with tempfile.TemporaryDirectory(dir=FOLDER) as folder:
-        flags = (*run.model.flags, "--prefix-disk-path", folder)
+        flags = (*run.model.flags, DISK, folder)
         chats: dict[str, Chat] = {}
         with _ours(run, "flm before", flags) as side:
             side.chats = chats
@@ -241,7 +237,8 @@ def _three(run: Run) -> Iterator[list[Side]]:
     """flm, and llama.cpp with as many slots as agents, and with few."""
     model, threads = run.model, cores_physical()
     with ExitStack() as stack:
-        sides = [stack.enter_context(_ours(run, "flm", model.flags))]
+        empty = stack.enter_context(tempfile.TemporaryDirectory(dir=FOLDER))
+        sides = [stack.enter_context(_ours(run, "flm", (*model.flags, DISK, empty)))]
         for slots in () if run.alone else (run.agents, SLOTS_FEW):
             log = _log(run, f"llama-{slots}")
             peer = llama_cpp_server(
@@ -293,7 +290,8 @@ def _model(name: str, *, quick: bool) -> Model:
     settings = replace(Settings(), model_path=ROOT / ".cache" / "flm")
     smollm2 = pull("smollm2:135m", settings, progress=lambda *_: None)
     if name == "smollm2":
-        return Model(name, smollm2, native=False, context=8192, most=0.5)
+        gguf = shortened(smollm2, QUICK_LAYERS) if quick else smollm2
+        return Model(name, gguf, native=False, context=8192, most=0.5)
     gguf = qwen35(smollm2, shape=TINY) if quick else qwen35(smollm2)
     return Model(name, gguf, native=True, context=16_384, most=0.33)
 
@@ -303,7 +301,7 @@ def main() -> None:
     parser.add_argument("--model", choices=("smollm2", "qwen35"), default="smollm2")
     parser.add_argument("--agents", type=int, default=6)
     parser.add_argument("--turns", type=int, default=None, help="10, or 4 with --quick")
-    parser.add_argument("--quick", action="store_true", help="few turns, and a tiny qwen35")
+    parser.add_argument("--quick", action="store_true", help="few turns, and a tiny model")
     parser.add_argument("--only", default="", help="figures, by function name, with commas")
     parser.add_argument("--alone", action="store_true", help="without llama.cpp")
     parser.add_argument("--verbose", action="store_true", help="a line a request")
@@ -311,6 +309,7 @@ def main() -> None:
     only = set(filter(None, given.only.split(",")))
     rounds = given.turns or (4 if given.quick else 10)
     model = _model(given.model, quick=given.quick)
+    FOLDER.mkdir(parents=True, exist_ok=True)
     run = Run(model, given.agents, rounds, given.quick, given.alone, given.verbose)
     for figure in FIGURES:
         if not only or figure.__name__ in only:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import httpx
 
+DISK = "--prefix-disk-path"
 START_S_MAX, STOP_S_MAX = 300, 10
 CACHE_RAM_MIB = 8192  # llama.cpp's defaults
 VERBOSITY = 3
@@ -42,7 +43,7 @@ def flm_server(
     model: str, *, threads: int, lanes: int, flags: Sequence[str] = (), log: Path | None = None
 ) -> Iterator[Server]:
     """What it says goes to `log`, or nowhere. It knows nothing of earlier runs, unless asked to."""
-    if "--prefix-disk-path" not in flags:
+    if DISK not in flags:
         flags = ("--prefix-disk-mb", "0", *flags)
     port = free_port()
     command = [sys.executable, "-m", "flm", "serve", model, "--port", str(port)]

@@ -85,17 +85,46 @@ def qwen35(tokenizer_from: Path, *, type: str = "Q4_1", shape: Shape | None = No
     path = FOLDER / f"{shape.name}.{type}.gguf"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = path.with_suffix(".part")
-        _write(unfinished, GgufFile(tokenizer_from), shape, type)
-        unfinished.rename(path)
+        _write(path, GgufFile(tokenizer_from), shape, type)
     return path
+
+
+def shortened(gguf: Path, layers: int) -> Path:
+    """A model's first layers only: what it says is noise, what it costs is next to nothing."""
+    from gguf import GGUFReader, GGUFWriter
+
+    path = FOLDER / f"{gguf.stem}.{layers}-layers.gguf"
+    if path.exists():
+        return path
+    path.parent.mkdir(parents=True, exist_ok=True)
+    reader = GGUFReader(gguf)
+    family = str(reader.fields["general.architecture"].contents())
+    writer = GGUFWriter(path.with_suffix(".part"), family)
+    for key, field in reader.fields.items():
+        if not key.startswith("GGUF.") and key != "general.architecture":
+            value = layers if key == f"{family}.block_count" else field.contents()
+            writer.add_key_value(key, value, field.types[0], *field.types[1:2])
+    for tensor in reader.tensors:
+        _, block, layer, *_ = ("." + tensor.name).split(".")
+        if block != "blk" or int(layer) < layers:
+            writer.add_tensor(tensor.name, tensor.data, raw_dtype=tensor.tensor_type)
+    _finish(writer, path)
+    return path
+
+
+def _finish(writer: Any, path: Path) -> None:
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    path.with_suffix(".part").rename(path)
 
 
 def _write(path: Path, vocabulary: GgufFile, shape: Shape, type: str) -> None:
     from gguf import GGMLQuantizationType, GGUFWriter, LlamaFileType, quants
 
     quantised = GGMLQuantizationType[type]
-    writer = GGUFWriter(path, "qwen35")
+    writer = GGUFWriter(path.with_suffix(".part"), "qwen35")
     writer.add_name(f"{shape.name} shape, random weights")
     writer.add_file_type(LlamaFileType[f"MOSTLY_{type}"])
     writer.add_quantization_version(2)
@@ -107,10 +136,7 @@ def _write(path: Path, vocabulary: GgufFile, shape: Shape, type: str) -> None:
             writer.add_tensor(name, quants.quantize(values, quantised), raw_dtype=quantised)
         else:
             writer.add_tensor(name, values)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    _finish(writer, path)
 
 
 def _add_sizes(writer: Any, s: Shape) -> None:
