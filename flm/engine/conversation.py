@@ -11,6 +11,7 @@ from datetime import datetime
 
 from flm.core.chat import Conversation, Delta, DeltaKind
 from flm.core.event import Admitted, Event, Failed, Finished, FinishReason, Generated, Usage
+from flm.core.finding import Finding
 from flm.core.prompt import Boundary, BoundaryKind, Prompt
 from flm.core.request import Priority, Request, SamplingParams
 from flm.engine.residency import Resident
@@ -44,8 +45,16 @@ class Answer:
       * The deltas of all reads, joined, are the reply's text with the thought's tags taken out.
     """
 
-    def __init__(self, request: Request, splitter: Splitter | None) -> None:
+    def __init__(
+        self,
+        request: Request,
+        splitter: Splitter | None,
+        conversation: Conversation | None = None,
+    ) -> None:
+        """`conversation`: the messages that were rendered, None for a plain completion."""
         self.request = request
+        self.conversation = conversation
+        self.finding: Finding | None = None  # what was known of the prompt, if much is read
         self.reason: FinishReason | None = None
         self.usage: Usage | None = None
         self.reasoning_tokens = 0
@@ -60,6 +69,7 @@ class Answer:
         assert not self.finished, f"{self.request.id} goes on after its end"
         match event:
             case Admitted():
+                self.finding = event.finding
                 return []
             case Generated():
                 return self._split(event.text, tokens=1)
@@ -110,7 +120,7 @@ class Conversations:
             text = f"{CLOSES}\n\n{begun}" if thinking and CLOSES not in begun else begun
             prompt = _extended(prompt, tokenizer.encode(text))
             thinking = begun.rfind(OPENS) > begun.rfind(CLOSES)
-        return self._answers(prompt, terms, request_id, thinking=thinking)
+        return self._answers(prompt, terms, request_id, thinking, conversation)
 
     def text(
         self, text: str | Sequence[int], terms: Terms, *, request_id: str, domain: str = ""
@@ -126,7 +136,7 @@ class Conversations:
                 fix=f"send ids from 0 to {vocabulary - 1}",
                 param="prompt",
             )
-        return self._answers(text_prompt(tokens, domain=domain), terms, request_id, thinking=None)
+        return self._answers(text_prompt(tokens, domain=domain), terms, request_id)
 
     def submit(self, answer: Answer, listener: Callable[[Event], None]) -> None:
         """Raises QueueFull. The listener is called on the engine's thread and must not wait."""
@@ -154,7 +164,12 @@ class Conversations:
             )
 
     def _answers(
-        self, prompt: Prompt, terms: Terms, request_id: str, *, thinking: bool | None
+        self,
+        prompt: Prompt,
+        terms: Terms,
+        request_id: str,
+        thinking: bool | None = None,
+        conversation: Conversation | None = None,
     ) -> list[Answer]:
         room = self._resident.context_length - len(prompt.tokens)
         if room < 1:
@@ -175,7 +190,7 @@ class Conversations:
                 reuse=self._resident.reuse,
             )
             splitter = None if thinking is None else Splitter(thinking=thinking)
-            answers.append(Answer(request, splitter))
+            answers.append(Answer(request, splitter, conversation))
         return answers
 
 

@@ -29,8 +29,9 @@ class Tokenizer:
         self._tokenizer = tokenizer
         self._piece_bytes, self.drops_first_space = alphabet_of(tokenizer.decoder)
         added = tokenizer.get_added_tokens_decoder()
-        # Byte-level added tokens are written as they are, outside the alphabet.
-        self._literal = (
+        # By id, as far as they were asked for. Byte-level added tokens are written as they are,
+        # outside the alphabet.
+        self._pieces: dict[int, bytes] = (
             {id_: bytes(token.content, "utf-8") for id_, token in added.items()}
             if self._piece_bytes is byte_level
             else {}
@@ -81,10 +82,11 @@ class Tokenizer:
 
     def piece_bytes(self, id_: int) -> bytes:
         """The bytes a token stands for; empty when no token has this id."""
-        if id_ in self._literal:
-            return self._literal[id_]
-        piece = self._tokenizer.id_to_token(id_)
-        return b"" if piece is None else self._piece_bytes(piece)
+        known = self._pieces.get(id_)
+        if known is None:
+            piece = self._tokenizer.id_to_token(id_)
+            known = self._pieces[id_] = b"" if piece is None else self._piece_bytes(piece)
+        return known
 
 
 def _uncuttable(reason: BaseException) -> BadRequest:
