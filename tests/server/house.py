@@ -17,6 +17,7 @@ from pathlib import Path
 import httpx
 
 from flm.core.request import Request, SamplingParams
+from flm.core.step import Step
 from flm.core.tensor import MemoryKind
 from flm.devices.device import Array
 from flm.devices.null import NullDevice, write_model
@@ -80,6 +81,17 @@ CARD = Card(
 )
 
 
+class Reader(Runner):
+    """Counts what it reads of prompts, in tokens."""
+
+    tokens_read = 0
+
+    def run(self, step: Step) -> dict[int, Array]:
+        if step.prefill:
+            self.tokens_read += len(step.spans[0].tokens)
+        return super().run(step)
+
+
 @dataclass
 class House:
     """`requests` are those the engine was given, in order of their admission. `log` and `warnings`
@@ -89,6 +101,7 @@ class House:
     residence: Residence
     tokenizer: Tokenizer
     device: NullDevice
+    runner: Reader
     requests: list[Request] = field(default_factory=list)
     scripts: deque[list[int]] = field(default_factory=deque)
     log: list[str] = field(default_factory=list)
@@ -142,15 +155,16 @@ def open_house(
     layout: MemoryLayout = LAYOUT,
     template: str = TEMPLATE,
     cache_bytes: int = 2**20,
+    chunk_len_max: int = 64,
     disk: DiskTier | None = None,
 ) -> Iterator[House]:
     tokenizer, chat_template = read_text(template)
     device = NullDevice(during=lambda: house._during())
-    house = House(Residence(), tokenizer, device)
     lanes = Lanes(device, layout, count=settings.lanes, capacity_max=context_length + 1)
     memory = [(t.name, t.kind, t.shape, t.dtype) for t in layout.tensors]
     graph = write_model(folder / "model.json", memory, vocabulary=tokenizer.vocabulary)
-    runner = Runner(device.load(graph), device, layout, lanes, vocabulary=tokenizer.vocabulary)
+    runner = Reader(device.load(graph), device, layout, lanes, vocabulary=tokenizer.vocabulary)
+    house = House(Residence(), tokenizer, device, runner)
     cache = PrefixCache(
         bytes_max=cache_bytes,
         slots_max=None,
@@ -170,7 +184,7 @@ def open_house(
         lanes=lanes,
         context_length=context_length,
         queue_max=settings.queue_max,
-        chunk_len_max=64,
+        chunk_len_max=chunk_len_max,
         chunk_s_target=0.25,
         clock=time.monotonic,
         sampler_for=house.sampler_for,
