@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from flm.devices.device import Device
 from flm.engine.engine import Engine
@@ -14,6 +14,7 @@ from flm.graph.bundle import WEIGHTS, Bundle
 from flm.memory.lanes import Lanes
 from flm.models.cards import Card
 from flm.prefix.boundaries import BoundaryFinder
+from flm.prefix.volatility import Volatility
 from flm.runner.runner import Runner
 from flm.settings import Settings
 from flm.text.template import ChatTemplate
@@ -37,6 +38,8 @@ class Resident:
     thread: EngineThread
     device: Device
     reuse: bool = True  # whether requests may begin where kept prompts end
+    read_ahead: bool = False  # whether what the next turn begins with is read while idle
+    volatility: Volatility = field(default_factory=Volatility)
 
     @property
     def context_length(self) -> int:
@@ -92,6 +95,7 @@ def load(
         thread=EngineThread(engine),
         device=device,
         reuse=settings.reuse_prompt,
+        read_ahead=settings.read_ahead and plan.prefix > 0,
     )
 
 

@@ -324,7 +324,8 @@ class PrefixCache:
                 f"Prefix cache: up to {snapshots}{mib(self.bytes_max)} (a saved row costs "
                 f"{self.row_bytes / 2**10:.4g} KiB, a snapshot's state {mib(self.state_bytes)})"
             )
-        slot = Slot(number, kind, used_at, state, _own(logits), self.clock(), agent=agent)
+        now, logits = self.clock(), _own(logits)
+        slot = Slot(number, kind, used_at, state, logits, used_s=now, made_s=now, agent=agent)
         self.trie.put(node, slot)
         self.slots[number] = node
         self.tally.add(CAPTURES, kind.value)

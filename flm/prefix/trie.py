@@ -31,6 +31,7 @@ class Slot:
     state: Mapping[str, Array]  # {}: the model has none
     logits: Array | None = None  # [vocabulary], of the last token
     used_s: float = 0.0  # on the cache's clock
+    made_s: float = 0.0
     hits: int = 0
     agent: bool = False  # a program's conversation
     ahead: int = 0  # tokens read before anybody asked; 0 once somebody did

@@ -10,6 +10,7 @@ HEADS_MAX heads are known, as digests, and at most CHANGES_MAX changes.
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from threading import Lock
 
 from flm.core.finding import Finding
 from flm.core.prompt import BoundaryKind, Prompt
@@ -53,16 +54,29 @@ class _Lineage:
 
 
 class Volatility:
-    """Not for several threads at once."""
+    """Safe to use from several threads."""
 
     def __init__(self) -> None:
         self._lineages: dict[_Lineage, None] = {}  # used longest ago first
+        self._lock = Lock()
 
     def note(self, finding: Finding, explanation: Explanation | None) -> None:
         """A request, and what was explained of it. One without system and tools has no lineage."""
-        prompt, end = finding.prompt, _head_end(finding.prompt)
-        if not end:
-            return
+        if end := _head_end(finding.prompt):
+            with self._lock:
+                self._note(finding, explanation, end)
+
+    def report(self, domain: str) -> list[Volatile]:
+        """What changes most often first."""
+        with self._lock:
+            return self._report(domain)
+
+    def forget(self, domain: str) -> None:
+        with self._lock:
+            self._lineages = {one: None for one in self._lineages if one.domain != domain}
+
+    def _note(self, finding: Finding, explanation: Explanation | None, end: int) -> None:
+        prompt = finding.prompt
         [head] = _heads(prompt.packed, [end])
         lineage = self._of(prompt.domain, {head})
         parted = explanation if explanation and _in_head(explanation, end) else None
@@ -84,8 +98,7 @@ class Volatility:
         if len(self._lineages) > LINEAGES_MAX:
             del self._lineages[next(iter(self._lineages))]
 
-    def report(self, domain: str) -> list[Volatile]:
-        """What changes most often first."""
+    def _report(self, domain: str) -> list[Volatile]:
         rows = [
             Volatile(
                 head=next(reversed(lineage.heads)).length,
@@ -101,9 +114,6 @@ class Volatility:
             for (place, change), (times, last) in lineage.changes.items()
         ]
         return sorted(rows, key=lambda row: -row.times)
-
-    def forget(self, domain: str) -> None:
-        self._lineages = {one: None for one in self._lineages if one.domain != domain}
 
     def _of(self, domain: str, heads: set[_Head]) -> _Lineage | None:
         """The youngest that has one of the heads."""

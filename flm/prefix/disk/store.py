@@ -55,6 +55,7 @@ class DiskStore:
         window: int = WINDOW_TOKENS,
     ) -> None:
         self.read_min = read_min
+        self.clock = clock  # seconds since 1970
         self._layout = layout
         self._state_bytes = frame_bytes(layout.state_bytes)
         self._form = RowsFormat(layout, window)
@@ -82,6 +83,10 @@ class DiskStore:
     def bytes_kept(self) -> int:
         """On the disk, the index and what is being written included."""
         return self._holdings.bytes_kept
+
+    @property
+    def bytes_max(self) -> int:
+        return self._holdings.bytes_max
 
     @property
     def snapshot_count(self) -> int:
@@ -119,6 +124,12 @@ class DiskStore:
             if entry:
                 self._holdings.use(entry)
             return entry is not None
+
+    def number_of(self, domain: str, tokens: bytes) -> int | None:
+        """Of the snapshot exactly there. Asking is not using it."""
+        with self._lock:
+            entry = self._entry(domain, tokens)
+            return entry.number if entry else None
 
     def lacks(self, domain: str, tokens: bytes) -> int:
         """The first row on the way of `tokens` that is not on the disk; their number if all are."""
