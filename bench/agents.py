@@ -31,7 +31,8 @@ from flm.settings import Settings
 LANES, SLOTS_FEW, SEED = 4, 2, 7
 EXCESS_SHOWN = 12  # requests that read most beyond what they had to
 READ_AGAIN_MOST, RESTART_MOST = 1.05, 0.2
-QUICK_LAYERS = 2
+QUICK_LAYERS, QUICK_TURNS = 2, 4
+RESTART_TURNS = 4  # the last of them after it; fewer than ten make the target harder
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,7 @@ class Model:
     gguf: Path
     native: bool
     context: int  # of each lane and slot
+    turns: int  # unless told otherwise
     most: float  # of llama.cpp's time to the first token of a later turn
 
     @property
@@ -195,7 +197,7 @@ def _worst(records: Sequence[Record], floors: Sequence[Reading]) -> list[str]:
 
 def restart(run: Run) -> None:
     """flm stopped and started again over the same folder: first turns, over cold ones."""
-    before = max(run.turns - 1, 1)
+    before = min(run.turns, RESTART_TURNS) - 1
     with tempfile.TemporaryDirectory(dir=FOLDER) as folder:
         flags = (*run.model.flags, DISK, folder)
         chats: dict[str, Chat] = {}
@@ -217,7 +219,7 @@ def restart(run: Run) -> None:
         prompt_tokens=sum(record.prompt for record in side.records),
         cached_tokens=sum(record.cached for record in side.records),
         pairs=pairs,
-        **run.about,
+        **run.about | {"turns": before + 1},
     )
 
 
@@ -291,24 +293,32 @@ def _model(name: str, *, quick: bool) -> Model:
     smollm2 = pull("smollm2:135m", settings, progress=lambda *_: None)
     if name == "smollm2":
         gguf = shortened(smollm2, QUICK_LAYERS) if quick else smollm2
-        return Model(name, gguf, native=False, context=8192, most=0.5)
+        return Model(name, gguf, native=False, context=8192, turns=10, most=0.5)
     gguf = qwen35(smollm2, shape=TINY) if quick else qwen35(smollm2)
-    return Model(name, gguf, native=True, context=16_384, most=0.33)
+    # Ten turns take half an hour here: llama.cpp reads some 500 tokens again in each.
+    return Model(name, gguf, native=True, context=16_384, turns=4, most=0.33)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", choices=("smollm2", "qwen35"), default="smollm2")
     parser.add_argument("--agents", type=int, default=6)
-    parser.add_argument("--turns", type=int, default=None, help="10, or 4 with --quick")
+    parser.add_argument(
+        "--turns",
+        type=int,
+        choices=range(2, 11),
+        metavar="N",
+        default=None,
+        help="10; of qwen35, or quick, 4",
+    )
     parser.add_argument("--quick", action="store_true", help="few turns, and a tiny model")
     parser.add_argument("--only", default="", help="figures, by function name, with commas")
     parser.add_argument("--alone", action="store_true", help="without llama.cpp")
     parser.add_argument("--verbose", action="store_true", help="a line a request")
     given = parser.parse_args()
     only = set(filter(None, given.only.split(",")))
-    rounds = given.turns or (4 if given.quick else 10)
     model = _model(given.model, quick=given.quick)
+    rounds = given.turns or (QUICK_TURNS if given.quick else model.turns)
     FOLDER.mkdir(parents=True, exist_ok=True)
     run = Run(model, given.agents, rounds, given.quick, given.alone, given.verbose)
     for figure in FIGURES:
