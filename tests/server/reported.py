@@ -130,9 +130,11 @@ def two_servers(
         open_house(folder / "cold", cold_settings, **cold_room) as cold,
     ):
         servers = Servers(Caller(warm, settings), Caller(cold, cold_settings))
-        yield servers
-        servers.warm.close()
-        servers.cold.close()
+        try:
+            yield servers
+        finally:
+            servers.warm.close()
+            servers.cold.close()
 
 
 def large(layout: MemoryLayout, row_bytes: int) -> MemoryLayout:
