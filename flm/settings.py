@@ -87,7 +87,9 @@ class Settings:
     prefix_min_gain: int = _setting(
         64, "tokens a prompt must add to be kept as well", low=0, high=2**24
     )
-    prefix_policy: str = _setting("flm", "which kept prompt goes first", choices=("flm", "saved"))
+    prefix_policy: str = _setting(
+        "density", "which kept prompt goes first", choices=("density", "flm")
+    )
     prefix_disk_mb: int = _setting(
         4096,
         "disk for prompts already read, which outlive a restart; 0 for none",

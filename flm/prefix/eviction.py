@@ -8,7 +8,8 @@
 
 `density` begins like it, with the outgrown and the ends. Then goes what saves least for the memory
 and the time it takes: tokens that would have to be read again, for each byte that is really freed,
-by how long nobody wanted it. bench/prefix.py compares the two, and others, on recorded traffic.
+by how long nobody wanted it; what conversations share counts twice. bench/prefix.py compares the
+two, and others, on recorded and made-up traffic.
 """
 
 from collections.abc import Callable, Collection, Iterable
