@@ -7,11 +7,13 @@ from starlette.exceptions import HTTPException
 
 from flm import __version__
 from flm.errors import FlmError, NoSuchMethod, NoSuchPath
-from flm.server import endpoints, journal, models, ollama
+from flm.server import endpoints, journal, metrics, models, ollama, prefix_cache
 from flm.server.documented import openapi
 from flm.server.faults import fault_response, internal
 from flm.server.guard import Guard
+from flm.server.metrics import Served
 from flm.server.openai import ChatBody, CompletionBody
+from flm.server.prefix_cache import WarmBody
 from flm.server.residence import Residence
 from flm.server.wire import Json
 from flm.settings import Settings
@@ -26,14 +28,17 @@ def create_app(settings: Settings, residence: Residence) -> FastAPI:
         title="flm", version=__version__, docs_url=None, redoc_url=None, redirect_slashes=False
     )
     app.add_middleware(Guard, settings=settings)
-    app.include_router(endpoints.routes(settings, residence))
+    served = Served()
+    app.include_router(endpoints.routes(settings, residence, served))
+    app.include_router(prefix_cache.routes(settings, residence))
+    app.include_router(metrics.routes(residence, served))
     app.include_router(models.routes(residence))
     app.include_router(ollama.routes(residence))
     _add_small_routes(app, residence)
-    _add_ways_out(app)
+    _add_ways_out(app, served)
 
     def document() -> dict[str, Any]:
-        app.openapi_schema = app.openapi_schema or openapi(app, ChatBody, CompletionBody)
+        app.openapi_schema = app.openapi_schema or openapi(app, ChatBody, CompletionBody, WarmBody)
         return app.openapi_schema
 
     app.openapi = document  # type: ignore[method-assign]
@@ -57,11 +62,12 @@ def _add_small_routes(app: FastAPI, residence: Residence) -> None:
         return Json({"version": __version__})
 
 
-def _add_ways_out(app: FastAPI) -> None:
+def _add_ways_out(app: FastAPI, served: Served) -> None:
     @app.exception_handler(FlmError)
     async def expected(request: Request, error: FlmError) -> Response:
         if request.method == "POST":
             journal.note_refusal(request, error)
+            served.note(error.status)
         return fault_response(error)
 
     @app.exception_handler(HTTPException)

@@ -1,0 +1,146 @@
+"""GET /metrics: what the prefix cache, the engine and the server did, as Prometheus reads it.
+
+Everything is read when it is asked for; nothing is done for it while a model runs. Labels are of a
+few fixed words, never a client's.
+"""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+
+from fastapi import APIRouter, Request, Response
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import generate_latest
+from prometheus_client.registry import Collector
+
+from flm.core.event import Usage
+from flm.engine.residency import Resident
+from flm.prefix.cache import PrefixCache
+from flm.prefix.disk.tier import DiskTier
+from flm.prefix.tally import FAMILIES
+from flm.server.residence import Residence
+
+PREFIX = "flm_prefix_cache"
+FIRST_TOKEN_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
+WHOLE_S = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)
+
+
+class Served:
+    """The requests that asked for work, counted when they have ended."""
+
+    def __init__(self) -> None:
+        self._requests = Counter(
+            "flm_requests", "requests that asked for work", ["outcome"], registry=None
+        )
+        self._first = Histogram(
+            "flm_first_token_seconds",
+            "from a request's arrival to its first token",
+            buckets=FIRST_TOKEN_S,
+            registry=None,
+        )
+        self._whole = Histogram(
+            "flm_request_seconds",
+            "from a request's arrival to its last token",
+            buckets=WHOLE_S,
+            registry=None,
+        )
+
+    def note(self, status: int, usages: Sequence[Usage] = ()) -> None:
+        """`usages` are those of its answers that ended."""
+        self._requests.labels(f"{status // 100}xx").inc()
+        for usage in usages:
+            first_s = usage.queue_s + usage.prefill_s
+            self._first.observe(first_s)
+            self._whole.observe(first_s + usage.decode_s)
+
+    def collect(self) -> Iterator[Metric]:
+        for each in (self._requests, self._first, self._whole):
+            yield from each.collect()
+
+
+def routes(residence: Residence, served: Served) -> APIRouter:
+    router = APIRouter()
+    known: list[tuple[Resident, PrefixCache]] = []
+
+    async def cache_of(resident: Resident) -> PrefixCache:
+        """Asked for once; its numbers may be read on any thread."""
+        if not known or known[0][0] is not resident:
+            asked = resident.thread.ask(lambda engine: engine.cache)
+            known[:] = [(resident, await asyncio.wrap_future(asked))]
+        return known[0][1]
+
+    @router.get("/metrics")
+    async def metrics(request: Request) -> Response:
+        resident = residence.resident
+        cache = await cache_of(resident)
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(_Reading(resident, cache, served))
+        return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+
+    return router
+
+
+class _Reading(Collector):
+    def __init__(self, resident: Resident, cache: PrefixCache, served: Served) -> None:
+        self._resident = resident
+        self._cache = cache
+        self._served = served
+
+    def collect(self) -> Iterator[Metric]:
+        yield from _tallied(self._cache)
+        yield from _held(self._cache)
+        if self._cache.disk:
+            yield from _disk(self._cache.disk)
+        thread = self._resident.thread
+        yield GaugeMetricFamily("flm_requests_waiting", "without a lane", thread.waiting)
+        yield GaugeMetricFamily("flm_requests_running", "in a lane", thread.running)
+        yield from self._served.collect()
+
+
+def _tallied(cache: PrefixCache) -> Iterator[Metric]:
+    counts = dict(cache.tally.counts)  # at once, for the engine's thread goes on counting
+    for family in FAMILIES:
+        name = "_".join(word for word in (PREFIX, family.name, family.unit) if word)
+        metric = CounterMetricFamily(name, family.help, labels=family.labels)
+        own = {labels: count for (of, labels), count in counts.items() if of is family}
+        if not family.labels:
+            own.setdefault((), 0)
+        for labels, count in own.items():
+            metric.add_metric(labels, count)
+        yield metric
+
+
+def _held(cache: PrefixCache) -> Iterator[Metric]:
+    tiers: dict[str, tuple[int, int, int]] = {
+        "host": (cache.bytes_kept, cache.bytes_max, cache.slot_count)
+    }
+    if cache.disk:
+        store = cache.disk.store
+        tiers["disk"] = store.bytes_kept, store.bytes_max, store.snapshot_count
+    gauges = (("bytes", "kept"), ("bytes_max", "may be kept"), ("slots", "snapshots kept"))
+    for index, (name, what) in enumerate(gauges):
+        metric = GaugeMetricFamily(f"{PREFIX}_{name}", what, labels=("tier",))
+        for tier, values in tiers.items():
+            metric.add_metric((tier,), values[index])
+        yield metric
+    yield GaugeMetricFamily(f"{PREFIX}_leases", "kept prefixes in use", len(cache.leases))
+    ghosts = cache.ghosts.bytes_held
+    yield GaugeMetricFamily(f"{PREFIX}_ghosts_bytes", "known of prompts seen lately", ghosts)
+
+
+def _disk(disk: DiskTier) -> Iterator[Metric]:
+    counters = disk.counters
+    counted = (
+        ("reads", "snapshots read", counters.reads),
+        ("read_bytes", "bytes read", counters.read_bytes),
+        ("read_seconds", "seconds spent reading", counters.read_s),
+        ("broken", "reads that failed", counters.broken),
+        ("writes", "snapshots written", counters.writes),
+        ("write_bytes", "bytes written", counters.write_bytes),
+        ("write_seconds", "seconds spent writing", counters.write_s),
+        ("skipped", "writes given up, for too many waited", counters.skipped),
+    )
+    for name, what, count in counted:
+        yield CounterMetricFamily(f"{PREFIX}_disk_{name}", what, count)
+    pending = disk.pending_bytes
+    yield GaugeMetricFamily(f"{PREFIX}_disk_pending_bytes", "that wait to be written", pending)

@@ -1,0 +1,189 @@
+"""The prefix cache by HTTP: what is kept, why a prompt is read again, read ahead of need, let go.
+
+Each client sees and touches its own domain alone (flm/server/domains.py).
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from threading import Lock
+from typing import Any, TypeVar
+
+from fastapi import APIRouter, Request, Response
+from pydantic import BaseModel
+
+from flm.core.event import Event, Failed, Finished
+from flm.core.finding import Finding
+from flm.core.prompt import Prompt
+from flm.core.request import Priority, SamplingParams
+from flm.core.request import Request as Work
+from flm.engine.conversation import Answer
+from flm.engine.engine import Engine
+from flm.engine.residency import Resident
+from flm.errors import BadRequest, QueueFull
+from flm.prefix.overview import kept_tiers, overview, with_disk
+from flm.server.documented import documented, query
+from flm.server.openai import SALT_CHARS_MAX, ChatBody, CompletionBody
+from flm.server.prefix_replies import explanation_reply, overview_reply
+from flm.server.prepare import Preparation, Prepared
+from flm.server.reasons import reason
+from flm.server.residence import Residence
+from flm.server.wire import Json, parse_object, read_body
+from flm.settings import Settings
+
+T = TypeVar("T")
+WARM_MAX = 32  # prompts that wait to be warmed, of all clients
+SALT = query("cache_salt", "as in the requests whose prompts are meant")
+TEXT = query("text", "1: with the beginning of each stretch, as text")
+
+
+class WarmBody(BaseModel):
+    """Several requests at once."""
+
+    requests: list[ChatBody | CompletionBody]
+
+
+class Warming:
+    """Prompts to be read while nothing else is. Full is a 429."""
+
+    def __init__(self) -> None:
+        self._waiting: set[str] = set()
+        self._lock = Lock()
+
+    def submit(self, resident: Resident, requests: list[Work]) -> None:
+        with self._lock:
+            if len(self._waiting) + len(requests) > WARM_MAX:
+                raise QueueFull(
+                    f"{len(self._waiting)} of {WARM_MAX} prompts wait to be warmed already",
+                    fix="send these once the others are read",
+                )
+            self._waiting |= {request.id for request in requests}
+        submitted = 0
+        try:
+            for request in requests:
+                resident.thread.submit(request, self._listen)
+                submitted += 1
+        finally:
+            with self._lock:
+                self._waiting -= {request.id for request in requests[submitted:]}
+
+    def _listen(self, event: Event) -> None:
+        """On the engine's thread."""
+        if isinstance(event, Finished | Failed):
+            with self._lock:
+                self._waiting.discard(event.request_id)
+
+
+def routes(settings: Settings, residence: Residence) -> APIRouter:
+    router = APIRouter()
+    preparation, warming = Preparation(settings, residence), Warming()
+
+    def domain_asked(request: Request) -> str:
+        return preparation.domain(request.state.api_key, _salt(request))
+
+    async def prepared(request: Request) -> list[Prepared]:
+        """What one body or several ask for."""
+        _ = residence.resident  # while it loads, no body is worth reading
+        raw, key = await read_body(request, settings), request.state.api_key
+
+        def prepare() -> list[Prepared]:
+            return [preparation.either(body, key) for body in _bodies(parse_object(raw))]
+
+        return await asyncio.to_thread(prepare)
+
+    @router.get("/v1/prefix-cache", openapi_extra={"parameters": [TEXT, SALT]})
+    async def show(request: Request) -> Response:
+        resident, domain = residence.resident, domain_asked(request)
+        view, disk = await _asked(resident, lambda e: (overview(e.cache, domain), e.cache.disk))
+        if disk:
+            view = await asyncio.to_thread(with_disk, view, disk.store)
+        wants_text = request.query_params.get("text", "0") not in ("", "0", "false")
+        changes = resident.volatility.report(domain)
+        return Json(overview_reply(view, resident, changes, text=wants_text))
+
+    @router.post("/v1/prefix-cache/explain", openapi_extra=documented(ChatBody, CompletionBody))
+    async def explain(request: Request) -> Response:
+        resident, answer = _only_one(await prepared(request))
+        prompt = answer.request.prompt
+        finding, tiers = await _asked(resident, partial(_look, prompt=prompt))
+        explanation = await asyncio.to_thread(reason, resident, answer.conversation, finding)
+        changes = resident.volatility.report(prompt.domain)
+        return Json(explanation_reply(resident, finding, tiers, explanation, changes))
+
+    @router.post(
+        "/v1/prefix-cache/warm",
+        status_code=202,
+        openapi_extra=documented(ChatBody, CompletionBody, WarmBody),
+    )
+    async def warm(request: Request) -> Response:
+        resident = residence.resident
+        if not resident.reuse:
+            raise BadRequest(
+                "Nothing is kept here, so there is nothing to warm",
+                fix="start the server without --reuse-prompt off",
+            )
+        prompts = [answers for each in await prepared(request) for answers in each.prompts]
+        requests = [_idle(answers[0].request) for answers in prompts]
+        warming.submit(resident, requests)
+        tokens = sum(len(one.prompt.tokens) for one in requests)
+        return Json({"queued": len(requests), "prompt_tokens": tokens}, status_code=202)
+
+    @router.post("/v1/prefix-cache/clear", openapi_extra={"parameters": [SALT]})
+    async def clear(request: Request) -> Response:
+        resident, domain = residence.resident, domain_asked(request)
+        cleared = await _asked(resident, lambda engine: engine.cache.clear(domain))
+        resident.volatility.forget(domain)
+        return Json({"cleared": cleared})
+
+    return router
+
+
+async def _asked(resident: Resident, work: Callable[[Engine], T]) -> T:
+    """Of the engine's thread, between two steps."""
+    return await asyncio.wrap_future(resident.thread.ask(work))
+
+
+def _salt(request: Request) -> str | None:
+    salt = request.query_params.get("cache_salt")
+    if salt is not None and not 0 < len(salt) <= SALT_CHARS_MAX:
+        raise BadRequest(
+            f"cache_salt has {len(salt)} characters",
+            fix=f"send 1 to {SALT_CHARS_MAX}, or none",
+            param="cache_salt",
+        )
+    return salt
+
+
+def _only_one(prepared: list[Prepared]) -> tuple[Resident, Answer]:
+    prompts = [answers for each in prepared for answers in each.prompts]
+    if len(prompts) > 1:
+        raise BadRequest(
+            f"{len(prompts)} prompts are too many to explain", fix="send one at a time"
+        )
+    return prepared[0].resident, prompts[0][0]
+
+
+def _look(engine: Engine, prompt: Prompt) -> tuple[Finding, tuple[str | None, ...]]:
+    return engine.cache.look(prompt), kept_tiers(engine.cache, prompt)
+
+
+def _bodies(fields: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """One body, or those in `requests`."""
+    if "requests" not in fields:
+        return [fields]
+    given = fields["requests"]
+    if not isinstance(given, list) or not all(isinstance(each, dict) for each in given):
+        raise BadRequest("requests is no list of objects", fix="send bodies", param="requests")
+    if not 0 < len(given) <= WARM_MAX:
+        raise BadRequest(
+            f"requests has {len(given)} entries", fix=f"send 1 to {WARM_MAX}", param="requests"
+        )
+    return given
+
+
+def _idle(request: Work) -> Work:
+    """Only to be read, and when nobody waits."""
+    return replace(
+        request, sampling=SamplingParams(), max_tokens=0, stop=(), priority=Priority.IDLE
+    )

@@ -1,0 +1,115 @@
+"""From a body to answers that do not run yet: what all routes that take a prompt read alike."""
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from flm.engine.conversation import Answer, Conversations
+from flm.engine.residency import Resident
+from flm.errors import BadRequest
+from flm.server.domains import domain_of
+from flm.server.faults import not_valid
+from flm.server.openai import (
+    CHOICES_MAX,
+    ChatBody,
+    CompletionBody,
+    ReplyBody,
+    conversation,
+    refuse_unsupported,
+    terms,
+)
+from flm.server.replies import CHAT, TEXT, Form
+from flm.server.residence import Residence
+from flm.settings import Settings
+
+BodyT = TypeVar("BodyT", bound=ReplyBody)
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A request understood: for each prompt its answers, not yet running."""
+
+    body: ReplyBody
+    form: Form
+    request_id: str
+    resident: Resident
+    prompts: list[list[Answer]]
+
+
+class Preparation:
+    """Parsing, rendering and encoding grow with the prompt: none of it is for the loop that
+    streams. `fields` are a body's, `key` is the API key it came with.
+    """
+
+    def __init__(self, settings: Settings, residence: Residence) -> None:
+        self._settings = settings
+        self._residence = residence
+
+    def either(self, fields: Mapping[str, Any], key: str | None) -> Prepared:
+        """As a plain completion if it has a prompt, else as a chat."""
+        return self.text(fields, key) if "prompt" in fields else self.chat(fields, key)
+
+    def chat(self, fields: Mapping[str, Any], key: str | None) -> Prepared:
+        _refuse_many(fields.get("messages"), self._settings.messages_max)
+        body = _valid(ChatBody, fields)
+        resident = self._residence.find(body.model)
+        request_id = _new_id(CHAT)
+        answers = Conversations(resident).chat(
+            conversation(body, model=resident.card.tag, settings=self._settings),
+            terms(body, resident.card.sampling),
+            request_id=request_id,
+            domain=self.domain(key, body.cache_salt),
+        )
+        return Prepared(body, CHAT, request_id, resident, [answers])
+
+    def text(self, fields: Mapping[str, Any], key: str | None) -> Prepared:
+        body = _valid(CompletionBody, fields)
+        resident = self._residence.find(body.model)
+        given = body.prompt
+        several = isinstance(given, list) and given and not isinstance(given[0], int)
+        prompts: list[Any] = given if several else [given]  # type: ignore[assignment]
+        if len(prompts) * (body.n or 1) > CHOICES_MAX:
+            raise BadRequest(
+                f"prompt and n ask for {len(prompts) * (body.n or 1)} replies at once",
+                fix=f"ask for up to {CHOICES_MAX}",
+                param="prompt",
+            )
+        request_id = _new_id(TEXT)
+        asked = terms(body, resident.card.sampling)
+        ids = [f"{request_id}-p{index}" if index else request_id for index in range(len(prompts))]
+        conversations = Conversations(resident)
+        domain = self.domain(key, body.cache_salt)
+        answers = [
+            conversations.text(prompt, asked, request_id=own, domain=domain)
+            for prompt, own in zip(prompts, ids, strict=True)
+        ]
+        return Prepared(body, TEXT, request_id, resident, answers)
+
+    def domain(self, key: str | None, salt: str | None) -> str:
+        return domain_of(key, salt, shared=self._settings.prefix_shared)
+
+
+def _refuse_many(messages: object, messages_max: int) -> None:
+    """Before they are looked at one by one."""
+    if isinstance(messages, list) and len(messages) > messages_max:
+        raise BadRequest(
+            f"messages has {len(messages):,} entries; {messages_max:,} are read",
+            fix="send fewer, or raise messages-max in flm.toml",
+            param="messages",
+        )
+
+
+def _valid(kind: type[BodyT], fields: Mapping[str, Any]) -> BodyT:
+    try:
+        body = kind.model_validate(fields)
+    except ValidationError as error:
+        raise not_valid(error, fields) from error
+    refuse_unsupported(body)
+    return body
+
+
+def _new_id(form: Form) -> str:
+    return f"{form.id_prefix}-{secrets.token_hex(12)}"
