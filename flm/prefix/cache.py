@@ -14,7 +14,6 @@ Invariants, which `check` asserts (the trie and the leases have their own):
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from itertools import count
 
 from flm.core.finding import Fate, FateKind, Finding
@@ -27,7 +26,7 @@ from flm.prefix.fetch import Fetch
 from flm.prefix.ghosts import Ghosts, Sighting, beyond, found
 from flm.prefix.lease import Lease, Manners, mib
 from flm.prefix.room import can_fit, candidates, over, standing
-from flm.prefix.spill import next_to_write, unwritten
+from flm.prefix.spill import next_to_write, unwritten, write
 from flm.prefix.tally import AHEAD, CAPTURES, EVICTIONS, MISSES, Tally
 from flm.prefix.trie import TOKEN_BYTES, Match, Node, Slot, Trie
 
@@ -140,7 +139,9 @@ class PrefixCache:
             while root.parent:
                 root = root.parent
             mine = domain is None or self.trie.roots.get(domain) is root
-            if mine and slot and not (slot.writing or any(one.node is node for one in self.leases)):
+            if mine and slot and not any(one.node is node for one in self.leases):
+                if slot.writing:
+                    slot.writing.cancel()  # what is under way finds nothing to hang on
                 del self.slots[number]
                 self.trie.take(node)
                 self.prune(node)
@@ -165,7 +166,7 @@ class PrefixCache:
             self._let_go(prompt.domain)
             return None
         for fetch in self.fetches:
-            if fetch.stored.entry == stored.entry and fetch.stored.offset >= stored.offset:
+            if fetch.serves(stored):
                 fetch.users += 1
                 return fetch
         start = min(match.node.end, stored.offset - bool(self.state_bytes))
@@ -199,17 +200,7 @@ class PrefixCache:
         node = next_to_write(self, all_of_it=all_of_it)
         if node is None or node.slot is None or self.disk is None:
             return False
-        slot = node.slot
-        slot.writing = True
-        item, store = unwritten(self, node), self.disk.store
-        future = self.disk.put(item)
-
-        def written(_: object) -> None:  # on the tier's thread: flags, read by ours
-            slot.on_disk = store.holds(item.domain, item.tokens)
-            slot.refused = not slot.on_disk  # no room, or the disk fails: once is enough
-            slot.writing = False
-
-        future.add_done_callback(written)
+        write(self.disk, node.slot, unwritten(self, node))
         return True
 
     def when_landed(self, wake: Callable[[], None]) -> None:
@@ -324,8 +315,8 @@ class PrefixCache:
                 f"Prefix cache: up to {snapshots}{mib(self.bytes_max)} (a saved row costs "
                 f"{self.row_bytes / 2**10:.4g} KiB, a snapshot's state {mib(self.state_bytes)})"
             )
-        now, logits = self.clock(), _own(logits)
-        slot = Slot(number, kind, used_at, state, logits, used_s=now, made_s=now, agent=agent)
+        now, own = self.clock(), None if logits is None else _own(logits)
+        slot = Slot(number, kind, used_at, state, own, used_s=now, made_s=now, agent=agent)
         self.trie.put(node, slot)
         self.slots[number] = node
         self.tally.add(CAPTURES, kind.value)
@@ -338,7 +329,8 @@ class PrefixCache:
         slot.used_at, slot.used_s = max(slot.used_at, used_at), self.clock()
         slot.kind = max(slot.kind, addition.kind, key=lambda kind: RANK[kind])
         if logits is not None and slot.logits is None and self.make_room(addition):
-            self.trie.put(node, replace(self.trie.take(node), logits=_own(logits), on_disk=False))
+            self.trie.put_logits(node, _own(logits))
+            slot.on_disk = False
 
     def make_room(self, addition: Addition) -> bool:
         """Give up others, in order, until it fits; none of them if it never will."""
@@ -390,9 +382,8 @@ class PrefixCache:
         return b"".join(each.tokens for each in reversed(path)), domain
 
 
-def _own(logits: Array | None) -> Array | None:
+def _own(logits: Array) -> Array:
     """A copy that nobody writes to: requests share it."""
-    if logits is not None:
-        logits = logits.copy()
-        logits.flags.writeable = False
+    logits = logits.copy()
+    logits.flags.writeable = False
     return logits

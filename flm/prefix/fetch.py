@@ -30,36 +30,52 @@ class Fetch:
         self.bytes_reserved = size
         self._cache = cache
         self._future = future
+        self._landed: bool | None = None
 
     @property
     def done(self) -> bool:
         return self._future.done()
 
-    def land(self) -> bool:
-        """Keep what came; False if it could not be read, or has no room after all. Once."""
-        cache = self._cache
-        if not self.bytes_reserved:
-            return True
-        cache.bytes_coming -= self.bytes_reserved
-        self.bytes_reserved = 0
-        prompt, stored = self.lease.prompt, self.stored
-        try:
-            loaded = self._future.result()
-        except (BrokenEntry, MemoryError, OSError) as error:
-            tokens = prompt.packed[: stored.offset * TOKEN_BYTES]
-            fate = Fate(FateKind.BROKEN, stored.offset, stored.kind)
-            cache.ghosts.note(prompt.domain, tokens, fate)
-            cache.warn(f"Prefix cache: a prompt kept on disk cannot be used: {error}")
-            return False
+    def serves(self, stored: Stored) -> bool:
+        """Whether what comes is `stored`, or has it."""
+        mine = self.stored
+        deep_enough = mine.entry == stored.entry and mine.offset >= stored.offset
+        return deep_enough and mine.logits_bytes >= stored.logits_bytes
 
+    def land(self) -> bool:
+        """Keep what came; False if it could not be read, or has no room after all."""
+        if self._landed is None:
+            self._release()
+            loaded = self._loaded()
+            self._landed = loaded is not None and self._keep(loaded)
+        return self._landed
+
+    def _loaded(self) -> Loaded | None:
+        cache, stored = self._cache, self.stored
+        try:
+            return self._future.result()
+        except (BrokenEntry, MemoryError, OSError) as error:
+            if not (isinstance(error, BrokenEntry) and error.gone):
+                fate = Fate(FateKind.BROKEN, stored.offset, stored.kind)
+                cache.ghosts.note(self.lease.prompt.domain, self._tokens, fate)
+                cache.warn(f"Prefix cache: a prompt kept on disk cannot be used: {error}")
+            return None
+
+    def _keep(self, loaded: Loaded) -> bool:
         def save(start: int, end: int) -> Snapshot:
             assert loaded.start <= start <= end == loaded.end
             skip = start - loaded.start
-            rows = {name: array[:, skip:] for name, array in loaded.rows.items()}
+            rows = dict(loaded.rows)
+            if skip:  # kept meanwhile: a view would keep them alive, and nobody count them
+                rows = {name: array[:, skip:].copy() for name, array in rows.items()}
             return Snapshot(start, end, rows, loaded.state)
 
-        logits = loaded.logits if stored.offset == len(prompt.tokens) else None
-        return self.lease.keep(Boundary(stored.offset, stored.kind), save, logits)
+        stored, cache, prompt = self.stored, self._cache, self.lease.prompt
+        kept = self.lease.keep(Boundary(stored.offset, stored.kind), save, loaded.logits)
+        slot = cache.trie.find(prompt.domain, self._tokens).node.slot
+        if kept and slot and cache.disk and (loaded.logits is not None or slot.logits is None):
+            slot.on_disk = cache.disk.store.holds(prompt.domain, self._tokens)
+        return kept
 
     def close(self) -> None:
         """One of its users no longer needs it."""
@@ -67,6 +83,13 @@ class Fetch:
         if self.users:
             return
         self._cache.fetches.remove(self)
-        self._cache.bytes_coming -= self.bytes_reserved  # its bytes may come yet, for a moment
-        self.bytes_reserved = 0
+        self._release()  # its bytes may come yet, for a moment
         self.lease.close()
+
+    @property
+    def _tokens(self) -> bytes:
+        return self.lease.prompt.packed[: self.stored.offset * TOKEN_BYTES]
+
+    def _release(self) -> None:
+        self._cache.bytes_coming -= self.bytes_reserved
+        self.bytes_reserved = 0

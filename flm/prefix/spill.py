@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from flm.core.prompt import BoundaryKind
 from flm.prefix.disk.stored import Piece, Unwritten
+from flm.prefix.disk.tier import DiskTier
 from flm.prefix.eviction import outgrown
 from flm.prefix.trie import Node, Slot
 
@@ -38,6 +39,19 @@ def unwritten(cache: "PrefixCache", node: Node) -> Unwritten:
     tokens, domain = cache.way_of(node)
     pieces = [Piece(each.start, each.end, dict(each.rows)) for each in node.path()]
     return Unwritten(domain, tokens, slot.kind, pieces[::-1], slot.state, slot.logits)
+
+
+def write(disk: DiskTier, slot: Slot, item: Unwritten) -> None:
+    """Begin to; until it is there, or will not be, the slot's arrays are in use."""
+    future = slot.writing = disk.put(item)
+
+    def written(_: object) -> None:  # on the tier's thread: flags, read by ours
+        there = disk.store.holds(item.domain, item.tokens)
+        slot.refused = not there  # no room, or the disk fails: once is enough
+        slot.on_disk = there and slot.logits is item.logits
+        slot.writing = None
+
+    future.add_done_callback(written)
 
 
 def _lacking(slot: Slot | None) -> bool:

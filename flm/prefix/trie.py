@@ -11,6 +11,7 @@ A node with a slot is a kept snapshot; one without is where the ways to others p
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -36,7 +37,7 @@ class Slot:
     agent: bool = False  # a program's conversation
     ahead: int = 0  # tokens read before anybody asked; 0 once somebody did
     on_disk: bool = False
-    writing: bool = False  # its arrays are being written
+    writing: Future[int] | None = None  # its arrays are being written
     refused: bool = False  # the disk does not take it
     bytes: int = field(init=False)
 
@@ -154,6 +155,15 @@ class Trie:
         assert node.slot is None, f"two slots at {node.end}"
         node.slot = slot
         self.bytes += slot.bytes
+
+    def put_logits(self, node: Node, logits: Array) -> None:
+        """What its snapshot lacked."""
+        slot = node.slot
+        assert slot is not None, f"no slot at {node.end}"
+        assert slot.logits is None, f"logits twice at {node.end}"
+        slot.logits = logits
+        slot.bytes += logits.nbytes
+        self.bytes += logits.nbytes
 
     def take(self, node: Node) -> Slot:
         """Make it one no longer."""
