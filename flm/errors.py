@@ -23,6 +23,7 @@
   - DeviceFailed              500  a pass failed; the request ends, the server does not
     · PassCancelled            -   a pass was ended on purpose (never reaches a client)
   - ServerAddressInUse         -
+  - NoServer                   -   a command that asks a running server finds none
 """
 
 
@@ -161,4 +162,8 @@ class PassCancelled(DeviceFailed):
 
 
 class ServerAddressInUse(FlmError):
+    pass
+
+
+class NoServer(FlmError):
     pass

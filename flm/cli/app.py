@@ -21,9 +21,11 @@ COMMANDS = (
     "check",
     "validate",
     "bench",
+    "cache",
     "version",
     "port",
 )
+GROUPS = {"cache"}  # commands that have commands
 # Options that take no value: the word after them is not theirs.
 SWITCHES = {
     "-j",
@@ -35,6 +37,9 @@ SWITCHES = {
     "-v",
     "--version",
     "--prefix-shared",
+    "--text",
+    "--yes",
+    "-y",
 }
 # click's, or typer's own copy of it
 USAGE_ERROR: type[Exception] = typer.BadParameter.__bases__[0]
@@ -86,6 +91,9 @@ def _dispatch(words: list[str]) -> int:
             f"Invalid command: {command}\nUse --help for usage information\n", to=sys.stderr
         )
         return 1
+    if command in GROUPS:
+        inner, rest = split_command(rest)
+        rest = [inner, *rest] if inner else rest or ["--help"]
     return _invoke([command, *rest], [command])
 
 
@@ -108,7 +116,11 @@ def _invoke(words: list[str], commands: Iterable[str]) -> int:
     )
     app.callback()(_root)
     for command in commands:
-        app.command(command)(import_module(f"flm.cli.{command}").command)
+        module = import_module(f"flm.cli.{command}")
+        if command in GROUPS:
+            app.add_typer(module.app, name=command)
+        else:
+            app.command(command)(module.command)
     code = app(words, prog_name="flm", standalone_mode=False)
     return code if isinstance(code, int) else 0
 

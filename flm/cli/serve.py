@@ -7,6 +7,7 @@ import typer
 
 from flm import console
 from flm.cli import options
+from flm.cli.remote import server_url
 from flm.cli.resident import load_resident
 from flm.errors import UnsupportedFeature
 from flm.hub.reference import resolve
@@ -84,9 +85,7 @@ def _serve(model: str, settings: Settings) -> None:
 
 def ready_lines(settings: Settings, tag: str, context_length: int) -> list[str]:
     """Where the server is and what to try first: a line to paste into a shell."""
-    host = "127.0.0.1" if settings.host in ("0.0.0.0", "::", "") else settings.host
-    host = f"[{host}]" if ":" in host else host
-    url = f"http://{host}:{settings.port}/v1"
+    url = f"{server_url(settings)}/v1"
     body = json.dumps({"model": tag, "messages": [{"role": "user", "content": "Say hello."}]})
     quoted = body.replace("'", "'\\''")
     key = " -H 'Authorization: Bearer YOUR_KEY'" if settings.api_keys else ""

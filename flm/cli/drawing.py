@@ -1,0 +1,131 @@
+"""The prefix cache's replies as a person reads them: a tree, a panel."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from io import StringIO
+from typing import TYPE_CHECKING, Any
+
+from flm.core.sizes import MIB
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.text import Text
+
+
+def draw_tree(reply: Mapping[str, Any]) -> str:
+    from rich.tree import Tree
+
+    root = Tree(_totals(reply["totals"], reply["model"]), guide_style="dim")
+    branches: list[Tree] = []
+    for stretch in reply["tree"]:
+        above = root if stretch["above"] is None else branches[stretch["above"]]
+        branches.append(above.add(_stretch(stretch)))
+    if reply["truncated"]:
+        root.add("… and more")
+    return _drawn(root, *_changes(reply["volatility"]))
+
+
+def draw_explanation(reply: Mapping[str, Any]) -> str:
+    from rich.panel import Panel
+    from rich.text import Text
+
+    reused, tokens = reply["would_reuse"], reply["prompt_tokens"]
+    where = f" from {reused['tier']}" if reused["tier"] else ""
+    said = Text(f"{reused['tokens']:,} of {tokens:,} tokens would be reused{where}.\n")
+    for each in reply["boundaries"]:
+        said.append(f"  {each['kind']:<6} at {each['offset']:>7,}  ")
+        said.append(f"{each['kept'] or 'not kept'}\n", style="" if each["kept"] else "dim")
+    if reply["class"]:
+        place = reply["place"]
+        said.append(f"\nIt parts from an earlier prompt at token {reply['differs_at']:,}: ")
+        said.append(f"{reply['class']}", style="bold")
+        said.append(f", {place['path']} +{place['offset']}\n")
+        said.append("  earlier  …" + _one_line(reply["before"]))
+        said.append(_one_line(reply["theirs"]) + "\n", style="red")
+        said.append("  now      …" + _one_line(reply["before"]))
+        said.append(_one_line(reply["ours"]) + "\n", style="green")
+        if fate := reply["fate"]:
+            said.append(f"At {fate['offset']:,}: {fate['what']}\n")
+        said.append(f"Fix: {reply['advice']}\n", style="bold")
+    else:
+        said.append("\nThere is nothing to explain.\n")
+    said.rstrip()
+    return _drawn(Panel(said, title=reply["model"]), *_changes(reply["volatility"]))
+
+
+def _totals(totals: Mapping[str, Any], model: str) -> str:
+    line = (
+        f"{model}: {totals['slots_own']:,} kept prompts, {_mib(totals['bytes_own'])} of "
+        f"{_mib(totals['bytes_max'])} in memory ({_mib(totals['bytes_kept'])} with others')"
+    )
+    if totals["disk_bytes_max"]:
+        line += (
+            f"; {totals['disk_slots_own']:,} on disk, where all take "
+            f"{_mib(totals['disk_bytes'])} of {_mib(totals['disk_bytes_max'])}"
+        )
+    return line
+
+
+def _stretch(stretch: Mapping[str, Any]) -> "Text":
+    from rich.text import Text
+
+    line = Text(f"{stretch['start']:,} … {stretch['end']:,}  ")
+    if stretch["kind"] is None:
+        line.append("shared" if not stretch["leases"] else "in use", style="dim")
+    else:
+        line.append(stretch["kind"], style="bold")
+        line.append(f"  {'+'.join(stretch['tiers'])}  ", style="cyan")
+        line.append(f"{_mib(stretch['bytes_own'])} own, {_mib(stretch['bytes_shared'])} shared")
+        line.append(f"  {stretch['hits']} hits  {_ages(stretch)}", style="dim")
+    if stretch.get("text"):
+        line.append(f"  {_one_line(stretch['text'])}", style="italic dim")
+    return line
+
+
+def _ages(stretch: Mapping[str, Any]) -> str:
+    ages = [
+        f"{what} {_span(stretch[key])} ago"
+        for what, key in (("kept", "age_s"), ("used", "idle_s"))
+        if stretch[key] is not None
+    ]
+    return ", ".join(ages)
+
+
+def _changes(rows: Sequence[Mapping[str, Any]]) -> "list[RenderableType]":
+    """The volatility map: what changes at the beginning of prompts."""
+    from rich.text import Text
+
+    lines: list[RenderableType] = []
+    for row in rows:
+        line = Text(f"{row['place']} +{row['offset']} changes ({row['class']}), ")
+        line.append(f"{row['times']} times in {row['requests']} requests: ")
+        line.append(row["advice"], style="bold")
+        lines.append(line)
+    return lines
+
+
+def _drawn(*renderables: "RenderableType") -> str:
+    """In colour and as wide as the terminal, or plain where there is none."""
+    from rich.console import Console
+
+    to = StringIO()
+    terminal = sys.stdout.isatty()
+    console = Console(file=to, force_terminal=terminal, width=None if terminal else 120)
+    for each in renderables:
+        console.print(each, soft_wrap=not terminal)
+    return to.getvalue()
+
+
+def _one_line(text: str) -> str:
+    return text.replace("\n", "⏎")
+
+
+def _mib(size: int) -> str:
+    return f"{size / MIB:,.1f} MiB"
+
+
+def _span(seconds: float) -> str:
+    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds:.0f} s"
