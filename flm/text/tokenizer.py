@@ -1,7 +1,7 @@
 """Text to token ids and back, over Hugging Face's tokenizer.json.
 
 Invariants:
-  * Nothing changes after `load`, so one Tokenizer serves any number of threads.
+  * Nothing changes after `load` but what is remembered, so one serves any number of threads.
   * `decode(ids)` is the UTF-8 text of the joined `piece_bytes`: what Detokenizer streams.
 """
 
@@ -29,13 +29,9 @@ class Tokenizer:
         self._tokenizer = tokenizer
         self._piece_bytes, self.drops_first_space = alphabet_of(tokenizer.decoder)
         added = tokenizer.get_added_tokens_decoder()
-        # By id, as far as they were asked for. Byte-level added tokens are written as they are,
-        # outside the alphabet.
-        self._pieces: dict[int, bytes] = (
-            {id_: bytes(token.content, "utf-8") for id_, token in added.items()}
-            if self._piece_bytes is byte_level
-            else {}
-        )
+        self._pieces = _Pieces(self._look_up)
+        if self._piece_bytes is byte_level:  # added tokens are written as they are
+            self._pieces |= {id_: bytes(token.content, "utf-8") for id_, token in added.items()}
         self.vocabulary: int = max(tokenizer.get_vocab().values(), default=-1) + 1
         self.bos_token, self.eos_token = config.bos_token, config.eos_token
         self.bos_id: int | None = tokenizer.token_to_id(self.bos_token)
@@ -71,7 +67,8 @@ class Tokenizer:
     def decode(self, ids: Iterable[int], *, skip_special: bool = True) -> str:
         """Text of `ids`; bytes that are not UTF-8 become U+FFFD."""
         hidden = self.special_ids if skip_special else frozenset()
-        text = b"".join(self.piece_bytes(id_) for id_ in ids if id_ not in hidden)
+        pieces = self._pieces
+        text = b"".join([pieces[id_] for id_ in ids if id_ not in hidden])
         if self.drops_first_space:
             text = text.removeprefix(b" ")
         return text.decode(errors="replace")
@@ -82,11 +79,22 @@ class Tokenizer:
 
     def piece_bytes(self, id_: int) -> bytes:
         """The bytes a token stands for; empty when no token has this id."""
-        known = self._pieces.get(id_)
-        if known is None:
-            piece = self._tokenizer.id_to_token(id_)
-            known = self._pieces[id_] = b"" if piece is None else self._piece_bytes(piece)
-        return known
+        return self._pieces[id_]
+
+    def _look_up(self, id_: int) -> bytes:
+        piece = self._tokenizer.id_to_token(id_)
+        return b"" if piece is None else self._piece_bytes(piece)
+
+
+class _Pieces(dict[int, bytes]):
+    """By token id, each looked up once: a long prompt has few different ones."""
+
+    def __init__(self, look_up: Callable[[int], bytes]) -> None:
+        self._look_up = look_up
+
+    def __missing__(self, id_: int) -> bytes:
+        piece = self[id_] = self._look_up(id_)
+        return piece
 
 
 def _uncuttable(reason: BaseException) -> BadRequest:
