@@ -10,6 +10,7 @@ import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from queue import SimpleQueue
+from threading import Thread
 from types import TracebackType
 from typing import Any
 
@@ -47,6 +48,8 @@ class Stream(Iterator[Delta]):
                 raise StopIteration
             self._due = self._answer.read(self._events.get())
             self._said += self._due
+            if self._answer.finished:
+                self._read_ahead()
         return self._due.pop(0)
 
     def close(self) -> None:
@@ -65,6 +68,11 @@ class Stream(Iterator[Delta]):
             reason=self._answer.reason,
             usage=self._answer.usage,
         )
+
+    def _read_ahead(self) -> None:
+        """Of its own, for whoever reads the stream goes on at once."""
+        read_ahead = self._conversations.read_ahead
+        Thread(target=read_ahead, args=(self._answer,), name="read ahead", daemon=True).start()
 
     def _joined(self, kind: DeltaKind) -> str:
         return "".join(delta.text for delta in self._said if delta.kind is kind)

@@ -6,16 +6,17 @@ proportion to the prompt, so the server calls `chat` and `text` off its event lo
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from flm.core.chat import Conversation, Delta, DeltaKind
+from flm.core.chat import Conversation, Delta, DeltaKind, Message
 from flm.core.event import Admitted, Event, Failed, Finished, FinishReason, Generated, Usage
 from flm.core.finding import Finding
 from flm.core.prompt import Boundary, BoundaryKind, Prompt
 from flm.core.request import Priority, Request, SamplingParams
 from flm.engine.residency import Resident
-from flm.errors import BadRequest, PromptTooLong
+from flm.errors import BadRequest, FlmError, PromptTooLong
 from flm.prefix.boundaries import text_prompt
 from flm.text.splitter import Splitter
 
@@ -23,6 +24,8 @@ OPENS, CLOSES = "<think>", "</think>"
 OPENING_TOKENS_MAX = 8  # of a prompt's end, enough for the tag that opens a thought
 TOKEN_CHARS_MAX = 32  # on the average of a whole prompt; tables drawn with spaces come near
 TOKEN_CHARS_USUAL = 4
+NONE = SamplingParams()
+BY_ITSELF = (FinishReason.STOP, FinishReason.LENGTH)  # how a reply ends that may be gone on from
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +53,11 @@ class Answer:
         request: Request,
         splitter: Splitter | None,
         conversation: Conversation | None = None,
+        begun: str = "",
     ) -> None:
-        """`conversation`: the messages that were rendered, None for a plain completion."""
+        """`conversation`: the messages that were rendered, None for a plain completion; `begun`:
+        what the client wrote of the reply.
+        """
         self.request = request
         self.conversation = conversation
         self.finding: Finding | None = None  # what was known of the prompt, if much is read
@@ -59,14 +65,37 @@ class Answer:
         self.usage: Usage | None = None
         self.reasoning_tokens = 0
         self._splitter = splitter
+        self._begun = begun
+        self._said: list[Delta] = []
 
     @property
     def finished(self) -> bool:
         return self.reason is not None
 
+    @property
+    def continued(self) -> Conversation | None:
+        """The conversation with this reply, as its client sends it back: most keep the thoughts to
+        themselves, so they are in it if those of earlier replies were. None for a plain completion.
+        """
+        if self.conversation is None:
+            return None
+        earlier = self.conversation.messages
+        thought = any(message.reasoning for message in earlier)
+        reply = Message(
+            "assistant",
+            self._begun + self._joined(DeltaKind.CONTENT),
+            reasoning=(self._joined(DeltaKind.REASONING) or None) if thought else None,
+        )
+        return replace(self.conversation, messages=(*earlier, reply))
+
     def read(self, event: Event) -> list[Delta]:
         """What the event adds to the reply. Raises a Failed event's error."""
         assert not self.finished, f"{self.request.id} goes on after its end"
+        deltas = self._read(event)
+        self._said += deltas
+        return deltas
+
+    def _read(self, event: Event) -> list[Delta]:
         match event:
             case Admitted():
                 self.finding = event.finding
@@ -88,6 +117,9 @@ class Answer:
         # The tokens that open and close a thought are part of what it costs.
         self.reasoning_tokens += tokens * (thought or self._splitter.thinking)
         return deltas
+
+    def _joined(self, kind: DeltaKind) -> str:
+        return "".join(delta.text for delta in self._said if delta.kind is kind)
 
 
 class Conversations:
@@ -120,7 +152,7 @@ class Conversations:
             text = f"{CLOSES}\n\n{begun}" if thinking and CLOSES not in begun else begun
             prompt = _extended(prompt, tokenizer.encode(text))
             thinking = begun.rfind(OPENS) > begun.rfind(CLOSES)
-        return self._answers(prompt, terms, request_id, thinking, conversation)
+        return self._answers(prompt, terms, request_id, thinking, conversation, begun)
 
     def text(
         self, text: str | Sequence[int], terms: Terms, *, request_id: str, domain: str = ""
@@ -144,6 +176,27 @@ class Conversations:
 
     def cancel(self, answer: Answer) -> None:
         self._resident.thread.cancel(answer.request.id)
+
+    def read_ahead(self, answer: Answer) -> None:
+        """Once it has ended: have what the next turn will begin with read while nothing else waits,
+        for the rows that decoding a reply gives are not those that reading it does.
+
+        It renders and encodes: not for an event loop, nor for the engine's thread.
+        """
+        resident, request = self._resident, answer.request
+        chat = answer.continued if answer.reason in BY_ITSELF else None
+        if chat is None or not (resident.read_ahead and request.reuse):
+            return
+        prompt = resident.boundaries.ahead(
+            chat,
+            now=self._now(),
+            domain=request.prompt.domain,
+            length_max=resident.context_length - 1,
+        )
+        if prompt:
+            request = Request(f"{request.id}-ahead", prompt, NONE, 0, priority=Priority.IDLE)
+            with suppress(FlmError):  # it is being unloaded
+                resident.thread.submit(request, _nobody_listens)
 
     def _encode(self, text: str) -> list[int]:
         """Plain text as the model was trained to read it: after its first token, if it has one."""
@@ -170,6 +223,7 @@ class Conversations:
         request_id: str,
         thinking: bool | None = None,
         conversation: Conversation | None = None,
+        begun: str = "",
     ) -> list[Answer]:
         room = self._resident.context_length - len(prompt.tokens)
         if room < 1:
@@ -190,8 +244,12 @@ class Conversations:
                 reuse=self._resident.reuse,
             )
             splitter = None if thinking is None else Splitter(thinking=thinking)
-            answers.append(Answer(request, splitter, conversation))
+            answers.append(Answer(request, splitter, conversation, begun))
         return answers
+
+
+def _nobody_listens(event: Event) -> None:
+    """What was read shows when the next turn comes."""
 
 
 def _take_begun(conversation: Conversation) -> tuple[Conversation, str]:

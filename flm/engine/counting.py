@@ -2,6 +2,8 @@
 
 from flm.core.request import Priority
 from flm.core.sequence import Sequence
+from flm.engine.active import Active
+from flm.prefix.lease import Manners
 from flm.prefix.tally import (
     AHEAD,
     AHEAD_S,
@@ -26,16 +28,25 @@ def count_restored(tally: Tally, sequence: Sequence, copied: int, seconds: float
     tally.add(RESTORE_S, sequence.tier, by=seconds)
 
 
-def count_read(tally: Tally, sequence: Sequence, now: float) -> None:
+def count_ahead(tally: Tally, active: Active, tokens: int, seconds: float) -> None:
+    """A chunk was read, before anybody asked for it if it was idle work to keep."""
+    if active.lease.manners is Manners.MODEST:
+        tally.add(AHEAD, "read", by=tokens)
+        tally.add(AHEAD_S, by=seconds)
+
+
+def count_wasted(tally: Tally, active: Active) -> None:
+    """It leaves its lane: what was read ahead and is not kept was read for nothing."""
+    lost = active.sequence.computed - active.lease.kept_to
+    if active.lease.manners is Manners.MODEST and lost > 0:
+        tally.add(AHEAD, "wasted", by=lost)
+
+
+def count_read(tally: Tally, sequence: Sequence) -> None:
     """Its prompt is read."""
-    request = sequence.request
-    read = sequence.prompt_length - sequence.cached_tokens
-    if request.priority is Priority.IDLE:
-        if request.reuse:
-            tally.add(AHEAD, "read", by=read)
-            tally.add(AHEAD_S, by=now - (sequence.admitted_at or now))
+    if sequence.request.priority is Priority.IDLE:
         return
-    tally.add(READ, by=read)
+    tally.add(READ, by=sequence.prompt_length - sequence.cached_tokens)
     if sequence.cached_tokens:
         tally.add(HITS, sequence.tier, sequence.kind)
         tally.add(REUSED, sequence.tier, sequence.kind, by=sequence.cached_tokens)

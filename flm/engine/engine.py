@@ -5,7 +5,7 @@ Invariants, which `check` asserts:
   * An active sequence has `computed` tokens in its lane once it is restored; until then it is
     untouched, and may still take a longer prefix that another has just kept.
   * An active sequence holds an open lease; both end together, and the lane with them.
-  * Idle work computes only while nothing else can, and leaves its lane to whoever needs one.
+  * Idle work computes only while nothing else can, and what it has read is there for the others.
 """
 
 from collections.abc import Callable
@@ -17,9 +17,9 @@ from flm.core.sequence import Phase, Sequence
 from flm.core.step import Step
 from flm.devices.device import Array
 from flm.engine.active import Active, Flight, usage
-from flm.engine.counting import count_read, count_restored
+from flm.engine.counting import count_ahead, count_read, count_restored, count_wasted
 from flm.engine.following import followers, in_order, shared_length
-from flm.engine.idle import IdleWork
+from flm.engine.idle import IdleWork, keep_so_far
 from flm.engine.logits import likeliest, report
 from flm.engine.reply import ReplyText
 from flm.engine.sampler import Sample, Sampler
@@ -169,23 +169,24 @@ class Engine:
             return
         if self._admitted == len(self._lanes):
             return
-        if not self._lanes.free:
-            self._clear_a_lane()
+        self._give_way()
         if self._lanes.free and (ready := self._waiting.take()):
             self._admitted += 1
             self._start(*ready)
 
-    def _clear_a_lane(self) -> None:
-        """Idle work, if there is any in a lane, starts again another time."""
-        for active in self._active.values():
-            if active.idle:
+    def _give_way(self) -> None:
+        """What idle work has read so far is kept, and it goes on another time."""
+        for active in list(self._active.values()):
+            if active.idle and (active.sequence.request.reuse or not self._lanes.free):
+                keep_so_far(active, self._runner)
                 self._leave(active)
                 self._idle.put_back(active.sequence)
-                return
 
     def _start(self, sequence: Sequence, fetch: Fetch | None) -> None:
         request = sequence.request
         self._at_work = (request.id,)
+        for overtaken in self._idle.overtaken(request):
+            self._end(overtaken, FinishReason.CANCELLED)
         try:
             landed = fetch is not None and fetch.land()
             reply, sample = ReplyText(request, self._tokenizer), self._sampler_for(request)
@@ -226,6 +227,8 @@ class Engine:
         if lease.offset == sequence.prompt_length:  # read before, to the last token
             assert lease.logits is not None
             self._take(active, lease.logits)
+        elif lease.manners is Manners.MODEST and not lease.pays:
+            self._finish(active, FinishReason.LENGTH)
 
     def _pass(self) -> None:
         self._admitted = 0
@@ -302,7 +305,9 @@ class Engine:
             self._flight = None
         if step.prefill:
             self._chunks_run += 1
-            self._pace.measured(len(step.spans[0].tokens), self._clock() - started)
+            tokens, seconds = len(step.spans[0].tokens), self._clock() - started
+            self._pace.measured(tokens, seconds)
+            count_ahead(self.cache.tally, actives[0], tokens, seconds)
         return logits
 
     def _keep(self, active: Active, logits: Array) -> None:
@@ -334,7 +339,7 @@ class Engine:
         """The next token, if the sampler finds one: else this request fails, and no other."""
         sequence, request = active.sequence, active.sequence.request
         if not sequence.generated:
-            count_read(self.cache.tally, sequence, self._clock())
+            count_read(self.cache.tally, sequence)
             self._idle.compare(sequence, logits, self._clock())
         if not request.max_tokens:
             self._finish(active, FinishReason.LENGTH)
@@ -379,6 +384,7 @@ class Engine:
         self._events.append(Failed(active.id, error))
 
     def _leave(self, active: Active) -> None:
+        count_wasted(self.cache.tally, active)
         del self._active[active.id]
         active.sequence.phase = Phase.FINISHED
         self._lanes.release(active.lane)

@@ -4,13 +4,20 @@ It runs while nothing else does, one prompt at a time, and gives way within a ch
 """
 
 from collections import deque
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
+from flm.core.prompt import Boundary, BoundaryKind
 from flm.core.request import Priority, Request
 from flm.core.sequence import Phase, Sequence
 from flm.devices.device import Array
+from flm.engine.active import Active
+from flm.engine.following import shared_length
+from flm.errors import DeviceFailed
 from flm.prefix.cache import PrefixCache
 from flm.prefix.tally import AUDITS
+from flm.runner.runner import Runner
 
 IDLE_MAX = 64  # that wait; the oldest goes for the newest
 AUDITS_MAX = 4  # each holds a row of logits
@@ -41,6 +48,13 @@ class IdleWork:
         """It lost its lane, and starts again later."""
         fresh = Sequence(sequence.request, sequence.submitted_at)
         self._waiting.appendleft(fresh)
+
+    def overtaken(self, request: Request) -> list[Sequence]:
+        """Those that `request` goes on from, which reads them therefore. They are taken out."""
+        found = [each for each in self._waiting if _goes_on(request, each.request)]
+        for sequence in found:
+            self._waiting.remove(sequence)
+        return found
 
     def cancel(self, request_id: str) -> Sequence | None:
         found = next((each for each in self._waiting if each.request.id == request_id), None)
@@ -83,3 +97,21 @@ class IdleWork:
         dropped = self._waiting.popleft()
         self._expected.pop(dropped.request.id, None)
         return dropped
+
+
+def keep_so_far(active: Active, runner: Runner) -> None:
+    """What was read of a prompt to keep is kept, if it is much, before its lane goes to another.
+
+    As an end: whatever is kept further down outgrows it.
+    """
+    boundary = Boundary(active.sequence.computed, BoundaryKind.END)
+    if active.restored and active.lease.wants(boundary):
+        with suppress(DeviceFailed):  # which its next pass will tell
+            active.lease.keep(boundary, partial(runner.save, active.lane))
+
+
+def _goes_on(request: Request, idle: Request) -> bool:
+    """Whether `request` begins with all of a prompt that is read for the sake of such as it."""
+    length = len(idle.prompt.tokens)
+    own = len(request.prompt.tokens) > length and idle.reuse
+    return own and shared_length(request.prompt, idle.prompt) == length

@@ -5,6 +5,8 @@ conversations: with the same system messages and tools (head); this one, after a
 user message (turn); this one, after a tool call and its result (opener); this one, with another
 text from a mark of the client's on (hint). So any template works, and none is known here. What a
 template refuses to render drops its boundary, never the request.
+
+What may be read ahead is found alike: what all that go on from a reply begin with.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,6 +28,8 @@ HINTS_MAX = 4  # of a conversation: its last marks
 
 # First user messages that have nothing in common.
 _FIRST = ("Which way?", "7 + 3")
+# It likes to merge with one before it: so would a message that begins with one.
+_LINE_BREAK = "\n\n"
 _TURN = (Message("assistant", "Done."), Message("user", "And now?"))
 _STEP = (
     Message("assistant", None, tool_calls=(ToolCall("call_0", "look", "{}"),)),
@@ -91,6 +95,33 @@ class BoundaryFinder:
         boundaries = tuple(Boundary(offset, kinds[offset]) for offset in sorted(kinds))
         return Prompt(tuple(tokens), boundaries, domain)
 
+    def ahead(
+        self,
+        conversation: Conversation,
+        *,
+        now: datetime,
+        domain: str = "",
+        length_max: int | None = None,
+    ) -> Prompt | None:
+        """What every prompt begins with that goes on from `conversation`, whose last message is the
+        reply: its one boundary is its end.
+
+        None where nothing does: it is longer than `length_max`, or the template refuses.
+        """
+        messages = conversation.messages
+        futures = (_going_on(messages[-1], text) for text in _FIRST)
+        one, other = (self._render(conversation, (*messages, *more), now) for more in futures)
+        common = one[: common_length(one, other)]
+        if not common:
+            return None
+        encoded = self._encoder.encode(one, domain=domain)
+        others = (other, common + _LINE_BREAK)
+        length = min(self._encoder.alike(encoded, other) for other in others)
+        if not length or (length_max is not None and length > length_max):
+            return None
+        kind = BoundaryKind.OPENER if messages[-1].tool_calls else BoundaryKind.TURN
+        return Prompt(tuple(encoded.tokens[:length]), (Boundary(length, kind),), domain)
+
     def _others(
         self, conversation: Conversation, text: str, now: datetime, domain: str
     ) -> Iterator[tuple[BoundaryKind, Sequence[str]]]:
@@ -100,7 +131,7 @@ class BoundaryFinder:
         for messages in _parting(conversation.messages):
             if other := self._render(conversation, messages, now):
                 common = text[: common_length(text, other)]
-                yield BoundaryKind.HINT, (other, common + "\n\n")
+                yield BoundaryKind.HINT, (other, common + _LINE_BREAK)
         futures = [(BoundaryKind.TURN, _TURN)]
         if conversation.tools or any(message.role == "tool" for message in conversation.messages):
             futures.append((BoundaryKind.OPENER, _STEP))
@@ -130,8 +161,7 @@ class BoundaryFinder:
         users = (Message("user", first) for first in _FIRST)
         one, other = (self._render(stem, (*stem.messages, user), now) for user in users)
         length = common_length(one, other)
-        # A line break likes to merge with one before it: so would a message that begins with one.
-        return Head(stem, domain, one[:length], (one[length:], "\n\n"))
+        return Head(stem, domain, one[:length], (one[length:], _LINE_BREAK))
 
     def _render(
         self, conversation: Conversation, messages: tuple[Message, ...], now: datetime
@@ -141,6 +171,15 @@ class BoundaryFinder:
             return self._template.render(replace(conversation, messages=messages), now=now)
         except FlmError:
             return ""
+
+
+def _going_on(reply: Message, text: str) -> tuple[Message, ...]:
+    """What comes after a reply and says `text`: the results of its tool calls, or else the user."""
+    if not reply.tool_calls:
+        return (Message("user", text),)
+    return tuple(
+        Message("tool", text, tool_call_id=call.id, name=call.name) for call in reply.tool_calls
+    )
 
 
 def _parting(messages: tuple[Message, ...]) -> Iterator[tuple[Message, ...]]:

@@ -27,7 +27,7 @@ from flm.prefix.ghosts import Ghosts, Sighting, beyond, found
 from flm.prefix.lease import Lease, Manners, mib
 from flm.prefix.room import can_fit, candidates, over, standing
 from flm.prefix.spill import next_to_write, unwritten, write
-from flm.prefix.tally import AHEAD, CAPTURES, EVICTIONS, MISSES, Tally
+from flm.prefix.tally import CAPTURES, EVICTIONS, MISSES, Tally, count_unused, count_used
 from flm.prefix.trie import TOKEN_BYTES, Match, Node, Slot, Trie
 
 INTERACTIVE_TTL_S = 300.0
@@ -102,13 +102,12 @@ class PrefixCache:
         slot, length = lease.slot, len(prompt.tokens)
         if slot:
             slot.used_at, slot.used_s = self.tick(), self.clock()
-            slot.agent = slot.agent and agent
+            slot.agent = slot.agent and lease.agent
+        if slot and manners is Manners.USUAL:
             slot.hits += 1
-            if slot.ahead and manners is Manners.USUAL:
-                self.tally.add(AHEAD, "used", by=slot.ahead)
-                slot.ahead = 0
+            count_used(self.tally, self.slots[slot.number], lease.offset)
             self.log(f"Prefix slot {slot.number}: resuming at {lease.offset} of {length} tokens")
-        elif self.bytes_max and manners is not Manners.BLIND:
+        elif self.bytes_max and manners is Manners.USUAL:
             self.log(f"No saved prefix matches, prefilling {length} tokens")
             self.tally.add(MISSES)
         if manners is Manners.USUAL and self.bytes_max and length - lease.offset >= self.gain_min:
@@ -140,9 +139,10 @@ class PrefixCache:
                 root = root.parent
             mine = domain is None or self.trie.roots.get(domain) is root
             if mine and slot and not any(one.node is node for one in self.leases):
-                if slot.writing:
-                    slot.writing.cancel()  # what is under way finds nothing to hang on
+                if writing := slot.writing:
+                    writing.cancel()  # what is under way finds nothing to hang on
                 del self.slots[number]
+                count_unused(self.tally, slot)
                 self.trie.take(node)
                 self.prune(node)
                 cleared += 1
@@ -247,6 +247,8 @@ class PrefixCache:
         slot = node.slot_through() if node.parent else None
         if manners is Manners.BLIND or at:
             node, offset, slot = at or self.trie.root(prompt.domain), 0, None
+        if slot and manners is Manners.MODEST:
+            agent = slot.agent  # as whoever will go on from there
         lease = Lease(self, prompt, node, offset, slot, manners, agent=agent)
         if self.state_bytes and not at:  # without, any row will do
             lease.plan_fork(match.length)
@@ -368,8 +370,7 @@ class PrefixCache:
             if not (self.disk and self.disk.store.holds(domain, tokens)):
                 fate = Fate(FateKind.EVICTED, node.end, slot.kind, going.outgrown)
                 self.ghosts.note(domain, tokens, fate)
-            if slot.ahead:
-                self.tally.add(AHEAD, "wasted", by=slot.ahead)
+            count_unused(self.tally, slot)
             hand_up(node)
         self.trie.take(node)
         self.prune(node)

@@ -60,6 +60,7 @@ class Lease:
         self.finding: Finding | None = None  # what was known of the prompt when it was opened
         self.node = node  # where it rests: this one and all above it stay
         self.kept_at: int | None = None  # None: may still be restored from
+        self.kept_to = offset  # what it has added ends there
         self._cache = cache
         self._past = f" past slot {slot.number}" if slot else ""
         self._said: set[str] = set()
@@ -77,6 +78,12 @@ class Lease:
                 state = node.slot.state if node.slot else none
                 snapshots.append(Snapshot(node.start, end, rows, state))
         return tuple(reversed(snapshots))
+
+    @property
+    def pays(self) -> bool:
+        """Whether reading the rest gives something to keep that is not kept yet."""
+        least = max(1, self._cache.gain_min)
+        return any(boundary.offset - self.offset >= least for boundary in self.boundaries)
 
     @property
     def cuts(self) -> tuple[int, ...]:
@@ -140,7 +147,8 @@ class Lease:
         elif cache.make_room(addition):
             node, state = self._save(addition, save)
             slot = cache.put(node, addition.kind, self.kept_at, state, logits, self.agent)
-            slot.ahead = max(0, addition.offset - self.offset) if addition.modest else 0
+            slot.ahead = max(0, addition.offset - self.kept_to) if addition.modest else 0
+            self.kept_to = max(self.kept_to, addition.offset)
             self._rest()
         else:
             self._skip(

@@ -3,6 +3,8 @@
 from collections import Counter
 from dataclasses import dataclass, field
 
+from flm.prefix.trie import Node, Slot
+
 
 @dataclass(frozen=True, slots=True)
 class Family:
@@ -60,3 +62,17 @@ class Tally:
         """The sum over all that begin with `labels`."""
         found = list(self.counts.items())
         return sum(n for (f, own), n in found if f is family and own[: len(labels)] == labels)
+
+
+def count_used(tally: Tally, node: Node, offset: int) -> None:
+    """A request resumes at `offset`, on the way to `node`: what was read ahead serves as far."""
+    for each in node.path():
+        if (slot := each.slot) and slot.ahead:
+            used = max(0, min(offset, each.end) - (each.end - slot.ahead))
+            tally.add(AHEAD, "used", by=used)
+            slot.ahead -= used
+
+
+def count_unused(tally: Tally, slot: Slot) -> None:
+    """It is given up."""
+    tally.add(AHEAD, "wasted", by=slot.ahead)

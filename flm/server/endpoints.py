@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
+from starlette.background import BackgroundTask
 
 from flm.engine.conversation import Conversations
 from flm.server import journal
@@ -54,6 +55,7 @@ async def _run(
     replies = Replies(
         prepared.form, request_id=prepared.request_id, model=body.model, resident=resident
     )
+    background = BackgroundTask(_read_ahead, generation)
     loop = asyncio.get_running_loop()
 
     def ended(status: int, ending: str) -> None:
@@ -69,6 +71,7 @@ async def _run(
             wants_usage=body.wants_usage,
             ping_interval_s=settings.ping_interval_s,
             ended=ended,
+            background=background,
         )
     try:
         async with generation.running(request.receive):
@@ -78,4 +81,11 @@ async def _run(
         ended(CLIENT_CLOSED_REQUEST, left.ending)
         return Response(status_code=CLIENT_CLOSED_REQUEST)
     ended(200, "")
-    return Json(replies.whole(generation))
+    return Json(replies.whole(generation), background=background)
+
+
+async def _read_ahead(generation: Generation) -> None:
+    try:
+        await asyncio.to_thread(generation.read_ahead)
+    except Exception as error:  # the client has its answer
+        journal.note_mistake(error)

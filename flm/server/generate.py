@@ -64,7 +64,7 @@ class Choice:
 
 
 class Generation:
-    """Every method is for the event loop, but `_listen`."""
+    """Every method is for the event loop, but `read_ahead` and `_listen`."""
 
     def __init__(self, conversations: Conversations, prompts: Sequence[Sequence[Answer]]) -> None:
         """`prompts`: for each, its answers; only the first of them must read it."""
@@ -103,6 +103,13 @@ class Generation:
         finally:
             watch.cancel()
             self._cancel()
+
+    def read_ahead(self) -> None:
+        """Once its client has all of it; takes a while, on no event loop. Of several answers to
+        choose from, nobody knows which will be gone on from.
+        """
+        if len(self.choices) == 1:
+            self._conversations.read_ahead(self.choices[0].answer)
 
     async def read(self, wait_s: float | None = None) -> list[Choice]:
         """The choices that something happened to; [] if nothing does for `wait_s`.

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from fastapi import Response
+from starlette.background import BackgroundTask
 from starlette.types import Receive, Scope, Send
 
 from flm.server import journal
@@ -38,9 +39,14 @@ class EventStream(Response):
         wants_usage: bool,
         ping_interval_s: float,
         ended: Callable[[int, str], None],
+        background: BackgroundTask,
     ) -> None:
-        """`ended` is called once with the status and, if it did not end well, with how."""
-        super().__init__(headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
+        """`ended` is called once with the status and, if it did not end well, with how.
+
+        `background` is for after a good end.
+        """
+        headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+        super().__init__(headers=headers, background=background)
         del self.headers["content-length"]
         self._generation = generation
         self._replies = replies
@@ -71,6 +77,8 @@ class EventStream(Response):
                 await fault_response(known)(scope, receive, send)
         finally:
             self._ended(status, ending)
+        if self.background and not ending:
+            await self.background()
 
     async def _stream(self, send: Send) -> None:
         generation, replies = self._generation, self._replies

@@ -60,6 +60,9 @@ class Echo:
         assert self.endless is not None
         self._end(*self.endless, FinishReason.CANCELLED)
 
+    def read_ahead(self, answer: Answer) -> None:
+        assert answer.finished
+
     def _end(self, name: str, listener: Callable[[Event], None], reason: FinishReason) -> None:
         listener(Finished(name, reason, Usage(10, 4, 3, 0.0, 0.5, 0.1)))
 
