@@ -210,14 +210,15 @@ class Engine:
 
     def _find_shared(self, newcomer: Active) -> None:
         """What it has in common with prompts that are being read; they will keep it there."""
-        prompt = newcomer.sequence.request.prompt
+        prompt, waits = newcomer.sequence.request.prompt, False
         for other in in_order(self._active.values()):
             shared = shared_length(prompt, other.sequence.request.prompt)
             newcomer.shared[other.id] = shared
-            if shared - newcomer.lease.offset >= self.cache.gain_min:
-                self.cache.tally.add(WAITS)
-                if other.sequence.computed < shared and other.lease.plan_fork(shared):
+            if other.sequence.computed < shared >= newcomer.lease.offset + self.cache.gain_min:
+                waits = True
+                if other.lease.plan_fork(shared):
                     other.sequence.cuts = other.lease.cuts
+        self.cache.tally.add(WAITS, by=int(waits))
 
     def _start_from_lease(self, active: Active) -> None:
         lease, sequence = active.lease, active.sequence
@@ -326,13 +327,13 @@ class Engine:
 
     def _share(self, reader: Active, offset: int) -> None:
         """What `reader` has just kept saves the untouched from reading the same."""
-        prompt = reader.sequence.request.prompt
         for active in list(self._active.values()):
             own = active.sequence.request
             behind = own.reuse and not active.restored and active.sequence.computed < offset
-            if behind and shared_length(own.prompt, prompt) >= offset:
-                active.lease.close()
-                active.lease = self._lease(own)
+            if behind and shared_length(own.prompt, reader.sequence.request.prompt) >= offset:
+                before, active.lease = active.lease, self._lease(own)
+                active.lease.plan_forks_of(before)
+                before.close()
                 self._start_from_lease(active)
 
     def _take(self, active: Active, logits: Array) -> None:

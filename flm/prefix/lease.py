@@ -107,6 +107,12 @@ class Lease:
         self.boundaries = self._apart(planned, self.offset, cache.read_min)
         return fork in self.boundaries
 
+    def plan_forks_of(self, before: "Lease") -> None:
+        """Of the one that this takes the place of: others wait for them."""
+        for boundary in before.boundaries:
+            if boundary.kind is BoundaryKind.FORK:
+                self.plan_fork(boundary.offset)
+
     def wants(self, boundary: Boundary) -> bool:
         """The save rule: whether a save there adds enough to what was kept before this request.
 
