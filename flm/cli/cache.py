@@ -91,9 +91,8 @@ def warm(
     if json_:
         _write_json(reply)
     else:
-        console.write(
-            f"{reply['queued']} prompts of {reply['prompt_tokens']:,} tokens will be read.\n"
-        )
+        tokens = f"{reply['prompt_tokens']:,} tokens"
+        console.write(f"Queued: {reply['queued']} prompts, {tokens}, read when nobody waits\n")
 
 
 @app.command("clear")
@@ -116,7 +115,7 @@ def clear(
     if json_:
         _write_json(reply)
     else:
-        console.write(f"{reply['cleared']} kept prompts cleared.\n")
+        console.write(f"Cleared: {reply['cleared']} kept prompts\n")
 
 
 def _agreed(settings: Settings) -> bool:

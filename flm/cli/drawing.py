@@ -76,7 +76,7 @@ def _stretch(stretch: Mapping[str, Any]) -> "Text":
         line.append(stretch["kind"], style="bold")
         line.append(f"  {'+'.join(stretch['tiers'])}  ", style="cyan")
         line.append(f"{_mib(stretch['bytes_own'])} own, {_mib(stretch['bytes_shared'])} shared")
-        line.append(f"  {stretch['hits']} hits  {_ages(stretch)}", style="dim")
+        line.append(f"  {stretch['hits']}× used  {_ages(stretch)}", style="dim")
     if stretch.get("text"):
         line.append(f"  {_one_line(stretch['text'])}", style="italic dim")
     return line
@@ -85,7 +85,7 @@ def _stretch(stretch: Mapping[str, Any]) -> "Text":
 def _ages(stretch: Mapping[str, Any]) -> str:
     ages = [
         f"{what} {_span(stretch[key])} ago"
-        for what, key in (("kept", "age_s"), ("used", "idle_s"))
+        for what, key in (("kept", "age_s"), ("wanted", "idle_s"))
         if stretch[key] is not None
     ]
     return ", ".join(ages)
@@ -98,7 +98,7 @@ def _changes(rows: Sequence[Mapping[str, Any]]) -> "list[RenderableType]":
     lines: list[RenderableType] = []
     for row in rows:
         line = Text(f"{row['place']} +{row['offset']} changes ({row['class']}), ")
-        line.append(f"{row['times']} times in {row['requests']} requests: ")
+        line.append(f"{row['times']}× in {row['requests']} requests: ")
         line.append(row["advice"], style="bold")
         lines.append(line)
     return lines
