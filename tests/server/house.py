@@ -16,7 +16,7 @@ from pathlib import Path
 
 import httpx
 
-from flm.core.request import Request, SamplingParams
+from flm.core.request import Priority, Request, SamplingParams
 from flm.core.step import Step
 from flm.core.tensor import MemoryKind
 from flm.devices.device import Array
@@ -43,7 +43,7 @@ from flm.text.tokenizer import Tokenizer
 
 TOKENIZER = Path(__file__).parents[1] / "fixtures" / "tokenizer"
 CONTEXT_LENGTH = 512
-SETTINGS = Settings(api_keys=(), lanes=2, queue_max=4, ping_interval_s=0.1)
+SETTINGS = Settings(api_keys=(), lanes=2, queue_max=4, ping_interval_s=0.1, read_ahead=False)
 
 # ChatML with tools, and a thought that the prompt opens when asked for one.
 TEMPLATE = """\
@@ -125,7 +125,7 @@ class House:
 
     def sampler_for(self, request: Request) -> Sample:
         self.requests.append(request)
-        if not self.scripts:
+        if not self.scripts or request.priority is Priority.IDLE:
             return Sampler(request)
         script, start = self.scripts.popleft(), len(request.prompt.tokens)
 
@@ -204,6 +204,7 @@ def open_house(
             thread=EngineThread(engine),
             device=device,
             reuse=settings.reuse_prompt,
+            read_ahead=settings.read_ahead,
         )
     )
     try:
