@@ -82,8 +82,8 @@ class Lease:
     @property
     def pays(self) -> bool:
         """Whether reading the rest gives something to keep that is not kept yet."""
-        least = max(1, self._cache.gain_min)
-        return any(boundary.offset - self.offset >= least for boundary in self.boundaries)
+        least = self.offset + max(1, self._cache.gain_min)
+        return any(self._lacks(each) for each in self.boundaries if each.offset >= least)
 
     @property
     def cuts(self) -> tuple[int, ...]:
@@ -249,8 +249,12 @@ class Lease:
         gain = boundary.offset - self.offset
         if gain <= 0 or gain >= self._cache.gain_min:
             return gain > 0
+        return not self._lacks(boundary)
+
+    def _lacks(self, boundary: Boundary) -> bool:
+        """Whether no snapshot is kept there."""
         addition = self._addition(boundary)
-        return not addition.slots(self._cache.trie.find(addition.domain, addition.tokens))
+        return bool(addition.slots(self._cache.trie.find(addition.domain, addition.tokens)))
 
     def _apart(
         self, boundaries: Sequence[Boundary], start: int, read_min: int

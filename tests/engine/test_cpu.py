@@ -1,14 +1,15 @@
 """On a real graph, as on the null device: warm equals cold, however a prompt was cut and kept."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from flm.core.prompt import Prompt
-from flm.core.request import Request, SamplingParams
+from flm.core.prompt import Boundary, BoundaryKind, Prompt
+from flm.core.request import Priority, Request, SamplingParams
 from flm.core.step import Span, Step
 from flm.core.tensor import MemoryKind
 from flm.devices.device import Array
@@ -17,6 +18,7 @@ from flm.engine.sampler import Sample
 from flm.graph.weights.gguf import GgufFile
 from flm.memory.lanes import Lanes
 from flm.memory.layout import MemoryLayout
+from flm.prefix.tally import AHEAD
 from tests.engine.rig import VOCABULARY, Recorder, Rig, prompt_of, request_of, some_tokens
 from tests.models.drive import FIXTURES, Graph
 
@@ -114,6 +116,28 @@ def test_what_reading_a_prompt_gives_does_not_tell_how_it_was_cut_or_beside_whom
     for name in PROMPTS:
         for found in (name, f"{name} again"):
             np.testing.assert_array_equal(warm_first.logits[found], cold_first.logits[name])
+
+
+@pytest.mark.parametrize("overtaken", [False, True])
+def test_a_turn_that_was_read_ahead_is_what_a_cold_one_is(rig, overtaken: bool) -> None:
+    """Whether reading ahead was through, or the turn came when it was half done."""
+    cold_first, warm_first = First(), First()
+    cold = rig(cache_bytes=0, lanes=1, chunk_len_max=256, sampler_for=cold_first)
+    warm = rig(cache_bytes=2**26, lanes=1, chunk_len_max=8, sampler_for=warm_first)
+    warm.run(request_of("first", PROMPTS["tail"], max_tokens=24))
+    said = (*PROMPTS["tail"].tokens, *warm.tokens("first"))
+    ahead = Prompt(said, (Boundary(len(said), BoundaryKind.TURN),))
+    idle = replace(request_of("ahead", ahead, max_tokens=0), priority=Priority.IDLE)
+    warm.engine.submit(idle)
+    warm.until(lambda: warm.cache.tally.of(AHEAD, "read") >= (8 if overtaken else 24))
+    turn = request_of("turn", prompt_of((*said, *some_tokens(4, 9))), max_tokens=12)
+    warm.run(turn)
+    cold.run(turn)
+    reused = warm.finished("turn").usage.cached_tokens
+    assert len(PROMPTS["tail"].tokens) < reused <= len(said)
+    assert (reused < len(said)) == overtaken
+    np.testing.assert_array_equal(warm_first.logits["turn"], cold_first.logits["turn"])
+    assert warm.tokens("turn") == cold.tokens("turn")
 
 
 def test_restored_memory_is_the_same_to_the_bit(rig) -> None:
