@@ -4,6 +4,7 @@ Prompts are paths in a small tree of segments, so that many begin alike. The ref
 engine of one lane that reads each prompt whole: other chunks, no company, no cache.
 """
 
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import ClassVar
@@ -20,9 +21,10 @@ from hypothesis.stateful import (
 )
 
 from flm.core.event import Failed, Finished, FinishReason
-from flm.core.request import Request, SamplingParams
+from flm.core.request import Priority, Request, SamplingParams
 from flm.errors import DeviceFailed, QueueFull
 from flm.memory.layout import MemoryLayout
+from flm.prefix.tally import AHEAD
 from tests.engine.rig import STATEFUL, STATELESS, Rig, prompt_of, request_of, some_tokens
 
 SEGMENTS = [some_tokens(seed, length) for seed, length in enumerate((1, 2, 5, 13, 30))]
@@ -31,6 +33,7 @@ SAMPLINGS = [
     SamplingParams(temperature=1.2, seed=4),
     SamplingParams(temperature=0.8, top_p=0.9, seed=5, presence_penalty=0.5),
 ]
+OUTCOMES = ("read", "used", "wasted")
 LAYOUTS = {"rows": STATELESS, "state": STATEFUL}
 
 paths = st.lists(st.integers(0, len(SEGMENTS) - 1), min_size=1, max_size=4).map(tuple)
@@ -70,6 +73,7 @@ class EngineMachine(RuleBasedStateMachine):
         self.failing = False
         self.asked: dict[str, Asked] = {}
         self.cancelled: set[str] = set()
+        self.idle = 0  # prompts that nobody waits for
         self.broken = 0  # passes that were made to fail
         self.rig = Rig(
             self.folder,
@@ -101,6 +105,13 @@ class EngineMachine(RuleBasedStateMachine):
             assert room > 0
             self.asked[name] = asked
 
+    @rule(path=paths)
+    def read_ahead(self, path) -> None:
+        name = f"idle{self.idle}"
+        request = request_for(name, (path, SAMPLINGS[0], 1))
+        self.rig.engine.submit(replace(request, max_tokens=0, priority=Priority.IDLE))
+        self.idle += 1
+
     @precondition(lambda self: self.asked)
     @rule(data=st.data())
     def cancel(self, data) -> None:
@@ -126,11 +137,16 @@ class EngineMachine(RuleBasedStateMachine):
             return
         self.failing = False
         tokens = sum(90 + max_tokens for _, _, max_tokens in self.asked.values())
+        tokens += 90 * self.idle
         self.rig.until(lambda: not self.rig.engine.busy, steps_max=2 * tokens + 10)
         assert self.rig.lanes.free == len(self.rig.lanes)
         assert not self.rig.cache.leases
         for name, asked in self.asked.items():
             self.ended_rightly(name, asked)
+        assert all(self.rig.ending(f"idle{number}") for number in range(self.idle))
+        kept = sum(node.slot.ahead for node in self.rig.cache.slots.values() if node.slot)
+        ahead = {outcome: self.rig.cache.tally.of(AHEAD, outcome) for outcome in OUTCOMES}
+        assert ahead["read"] == ahead["used"] + ahead["wasted"] + kept
 
     def ended_rightly(self, name: str, asked: Asked) -> None:
         path, sampling, max_tokens = asked
