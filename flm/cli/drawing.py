@@ -60,7 +60,7 @@ def _totals(totals: Mapping[str, Any], model: str) -> str:
     )
     if totals["disk_bytes_max"]:
         line += (
-            f"; {totals['disk_slots_own']:,} on disk, where all take "
+            f"\n{totals['disk_slots_own']:,} on disk, where all take "
             f"{_mib(totals['disk_bytes'])} of {_mib(totals['disk_bytes_max'])}"
         )
     return line

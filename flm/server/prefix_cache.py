@@ -118,11 +118,7 @@ def routes(settings: Settings, residence: Residence) -> APIRouter:
     )
     async def warm(request: Request) -> Response:
         resident = residence.resident
-        if not resident.reuse:
-            raise BadRequest(
-                "Nothing is kept here, so there is nothing to warm",
-                fix="start the server without --reuse-prompt off",
-            )
+        _refuse_without_reuse(resident)
         prompts = [answers for each in await prepared(request) for answers in each.prompts]
         requests = [_idle(answers[0].request) for answers in prompts]
         warming.submit(resident, requests)
@@ -153,6 +149,14 @@ def _salt(request: Request) -> str | None:
             param="cache_salt",
         )
     return salt
+
+
+def _refuse_without_reuse(resident: Resident) -> None:
+    if not resident.reuse:
+        raise BadRequest(
+            "Nothing is kept here, so there is nothing to warm",
+            fix="start the server without --reuse-prompt off",
+        )
 
 
 def _only_one(prepared: list[Prepared]) -> tuple[Resident, Answer]:

@@ -26,6 +26,7 @@ def test_every_setting_stands_in_the_docs_as_it_is() -> None:
 
 def test_every_option_the_docs_name_exists() -> None:
     known = {key(name) for name in FIELDS} | {"help", "json", "force", "quiet", "filter", "config"}
+    known |= {"text", "yes"}
     for page in PAGES:
         if page.name == "design.md":
             continue
