@@ -162,6 +162,8 @@ class EngineThread:
 
 
 def _fulfil(asked: "Future[T]", work: Callable[[Engine], T], engine: Engine) -> None:
+    if not asked.set_running_or_notify_cancel():  # who asked has left
+        return
     try:
         asked.set_result(work(engine))
     except Exception as error:

@@ -117,6 +117,18 @@ def test_a_cancel_ends_the_pass_that_only_it_is_in(thread, gate, rig) -> None:
     assert ask(thread, "b", prompt_of(HEAD, TAIL)).ending()
 
 
+def test_who_asks_and_leaves_ends_nothing(thread, gate) -> None:
+    gate.shut()
+    client = ask(thread, "a")
+    assert gate.reached.wait(PATIENCE_S)
+    left, stays = thread.ask(lambda engine: 1), thread.ask(lambda engine: 2)
+    assert left.cancel()
+    gate.open.set()
+    assert stays.result(PATIENCE_S) == 2
+    assert client.ending()
+    assert ask(thread, "b").ending()
+
+
 def test_a_waiting_request_is_cancelled_while_another_runs(thread, gate) -> None:
     gate.shut()
     running = [ask(thread, "a", max_tokens=9)]
