@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from flm.models.cards import Card, cards
 from flm.settings import FIELDS, expected, key
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -22,6 +23,16 @@ def test_every_setting_stands_in_the_docs_as_it_is() -> None:
         default = SHOWN.get(default, default)
         row = f"| `{key(name)}` | {default} | {expected(name)} | {field.metadata['help']} |"
         assert row in page, row
+
+
+@pytest.mark.parametrize("card", cards(), ids=lambda card: card.tag)
+def test_what_a_kept_prompt_costs_is_what_the_card_comes_to(card: Card) -> None:
+    assert card.row_values
+    half = 2 * card.row_values
+    state = f"{card.state_bytes / 2**20:.1f} MiB" if card.state_bytes else "none"
+    prompt = f"{(14_000 * half + card.state_bytes) / 2**20:,.0f} MiB"
+    row = f"| {card.tag} | {half / 1024:g} KiB | {half / 512:g} KiB | {state} | {prompt} |"
+    assert row in (ROOT / "docs" / "prefix-cache.md").read_text(), row
 
 
 def test_every_option_the_docs_name_exists() -> None:
