@@ -251,15 +251,15 @@ class PrefixCache:
             agent = slot.agent  # as whoever will go on from there
         lease = Lease(self, prompt, node, offset, slot, manners, agent=agent)
         if self.state_bytes and not at:  # without, any row will do
-            lease.plan_fork(match.length)
+            lease.plan_fork(max(match.length, self.ghosts.find(prompt).seen))
         self.leases.add(lease)
         return lease
 
     def _pass_on(self) -> None:
-        """Let go of what the disk has by now."""
-        resting = {lease.node for lease in self.leases}
+        """Let go of what the disk has by now, and no request is on."""
+        held = {node for lease in self.leases for node in lease.node.path()}
         for number, node in list(self.slots.items()):
-            if node.slot and node.slot.on_disk and node not in resting:
+            if node.slot and node.slot.on_disk and node not in held:
                 del self.slots[number]
                 self.trie.take(node)
                 self.prune(node)

@@ -196,3 +196,14 @@ def test_an_end_that_is_kept_already_is_refreshed_and_gains_logits(hybrid: bool)
     assert cache.bytes_kept == kept + LOGITS_BYTES
     assert cache.slot_count == 2
     assert serve(cache, tokens, end=100) == 100
+
+
+def test_a_fork_is_found_though_the_rows_that_showed_it_are_gone() -> None:
+    cache = toy_cache(hybrid=True, bytes_max=snapshot_bytes(60), ghosts_max=2**20)
+    shared = text(1, 40)
+    for seed in (2, 3, 4):
+        resumed = serve(cache, shared + text(seed, 10), forks=True)
+        assert resumed == (40 if seed == 4 else 0)
+        if seed == 2:
+            serve(cache, text(9, 55))  # fills memory, so that the first is given up
+            assert cache.look(prompt([*shared, 1], end=41)).offset == 0

@@ -99,6 +99,7 @@ def toy_cache(
     gain_min: int = 1,
     log: Log | None = None,
     policy: Policy = flm,
+    ghosts_max: int = 0,
 ) -> PrefixCache:
     log = log or Log()
     return PrefixCache(
@@ -110,6 +111,7 @@ def toy_cache(
         log=log.lines.append,
         warn=log.warnings.append,
         policy=policy,
+        ghosts_max=ghosts_max,
         clock=count().__next__,
     )
 
@@ -129,15 +131,15 @@ def begin(cache: PrefixCache, request: Prompt) -> tuple[Lease, Toy]:
     return lease, toy
 
 
-def serve(cache: PrefixCache, tokens: Sequence[int], **offsets: int) -> int:
-    """A whole request, kept at its boundaries (just the end, if none are named).
+def serve(cache: PrefixCache, tokens: Sequence[int], *, forks: bool = False, **offsets: int) -> int:
+    """A whole request, kept at its boundaries (just the end, if none are named), and at forks.
 
     Gives the number of tokens that were not read. Warm equals cold, or it fails.
     """
     request = prompt(tokens, **(offsets or {"end": len(tokens)}))
     lease, toy = begin(cache, request)
     answer = lease.logits
-    for boundary in request.boundaries:
+    for boundary in lease.boundaries if forks else request.boundaries:
         if lease.wants(boundary):
             toy.read(tokens[toy.length : boundary.offset])
             logits = toy.logits() if boundary.offset == len(tokens) else None
