@@ -2,9 +2,10 @@
 
 import time
 from collections.abc import Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import httpx
@@ -92,6 +93,10 @@ def state(house: House) -> tuple[Any, ...]:
 
     asked: Future[tuple[Any, ...]] = house.resident.thread.ask(look)
     return asked.result()
+
+
+def assert_set(event: Event) -> None:
+    assert event.wait(30)
 
 
 def vars_of(slot: Any) -> tuple[Any, ...]:
@@ -292,6 +297,29 @@ def test_the_log_says_what_changed_and_where_and_none_of_the_words(
     assert request_line.rpartition("  ")[2] == line.rpartition("  ")[2]
     for word in ("Ada", "Sunday", "12:0", "rules", "hello"):
         assert word not in out
+
+
+def test_who_waited_for_the_same_beginning_has_nothing_explained(
+    house: House, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What was found when it came was not kept yet, and was when it ran."""
+    thread, both, submitted = house.resident.thread, Event(), []
+    submit = thread.submit
+
+    def counted(*args: Any) -> None:
+        submit(*args)
+        submitted.append(args)
+        if len(submitted) == 2:
+            both.set()
+
+    house.during_passes(lambda: assert_set(both))
+    with serving(house.residence, KEYS) as url, ThreadPoolExecutor(2) as pool:
+        monkeypatch.setattr(thread, "submit", counted)
+        chats = [pool.submit(Client(url).chat, user=f"number {n}") for n in range(2)]
+        assert sorted(chat.result() > 0 for chat in chats) == [False, True]
+    out = capsys.readouterr().out
+    assert out.count("  200  in ") == 2
+    assert "tokens reused" not in out
 
 
 def test_an_absurd_text_costs_its_explanation_and_no_reply(
