@@ -16,6 +16,7 @@ from flm.engine.active import Active
 from flm.engine.following import shared_length
 from flm.errors import DeviceFailed
 from flm.prefix.cache import PrefixCache
+from flm.prefix.lease import Manners
 from flm.prefix.tally import AUDITS
 from flm.runner.runner import Runner
 
@@ -100,14 +101,14 @@ class IdleWork:
 
 
 def keep_so_far(active: Active, runner: Runner) -> None:
-    """What was read of a prompt to keep is kept, if it is much, before its lane goes to another.
-
-    As an end: whatever is kept further down outgrows it.
+    """What was read of a prompt to keep is kept, however little: who comes now has waited for it,
+    and may go on from there. As an end, for whatever is kept further down outgrows that.
     """
-    boundary = Boundary(active.sequence.computed, BoundaryKind.END)
-    if active.restored and active.lease.wants(boundary):
+    lease, offset = active.lease, active.sequence.computed
+    if lease.manners is Manners.MODEST and offset > lease.kept_to:
         with suppress(DeviceFailed):  # which its next pass will tell
-            active.lease.keep(boundary, partial(runner.save, active.lane))
+            end = Boundary(offset, BoundaryKind.END)
+            lease.keep(end, partial(runner.save, active.lane))
 
 
 def _goes_on(request: Request, idle: Request) -> bool:

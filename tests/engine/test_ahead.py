@@ -87,7 +87,9 @@ def test_a_request_waits_for_one_chunk_of_it_at_most(rig: Rig) -> None:
 def test_the_turn_itself_goes_on_where_reading_ahead_has_come_to(
     tmp_path: Path, layout: MemoryLayout, lanes: int
 ) -> None:
-    rig = Rig(tmp_path, layout=layout, chunk_len_max=CHUNK, lanes=lanes)
+    """However little it is: the request has waited for the chunk."""
+    few = 2 * CHUNK + 1
+    rig = Rig(tmp_path, layout=layout, chunk_len_max=CHUNK, lanes=lanes, gain_min=few)
     rig.run(request_of("first", CONVERSATION))
     rig.engine.submit(ahead_of("ahead"))
     rig.until(lambda: tokens_read(rig) == len(CONVERSATION.tokens) + 2 * CHUNK)
