@@ -95,6 +95,7 @@ class Rig:
         cache_bytes: int = 2**20,
         slots_max: int | None = None,
         gain_min: int = 1,
+        audit_every: int = 0,
         sampler_for: Callable[[Request], Sample] = Sampler,
         during: Callable[[], None] = lambda: None,
         make_runner: MakeRunner = null_runner,
@@ -124,6 +125,7 @@ class Rig:
             chunk_s_target=0.25,
             clock=self.runner.clock,
             sampler_for=sampler_for,
+            audit_every=audit_every,
         )
         self.events: list[Event] = []
 
