@@ -26,11 +26,14 @@ FAMILIES: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Emitted:
-    """What the graph says about the model."""
+    """What the graph says about the model. Where `context_length_short` is set, contexts up to it
+    want a graph of their own, emitted with that Numerics.context_length.
+    """
 
     layout: MemoryLayout
     vocabulary: int
     context_length: int
+    context_length_short: int | None = None
 
 
 class Family(Protocol):

@@ -1,10 +1,12 @@
-"""The sizes of a decoder, checked before anything is built from them."""
+"""The sizes of a decoder, as its file states them, checked before anything is built from them."""
 
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flm.errors import BadModelFile
+from flm.errors import BadModelFile, UnsupportedModel
+from flm.graph.weights.gguf import GgufFile
+from flm.graph.weights.safetensors import SafetensorsFolder
 
 LAYERS_MAX, WIDTH_MAX, CONTEXT_LENGTH_MAX = 1024, 2**18, 2**24
 
@@ -20,7 +22,8 @@ class Shape:
     epsilon: float
     context_length: int
     rope_base: float
-    rope_scaling: dict[str, Any]
+    rope_scaling: dict[str, Any]  # by Hugging Face's names
+    rotary_width: int  # of the head, how much turns with the position
 
 
 def contradiction(path: Path, what: str) -> BadModelFile:
@@ -29,6 +32,13 @@ def contradiction(path: Path, what: str) -> BadModelFile:
         f"{path}: {what}",
         fix="the file contradicts itself; get another conversion of this model",
     )
+
+
+def shape_of(source: GgufFile | SafetensorsFolder) -> Shape:
+    """Of a decoder whose file names its sizes as most do. Raises BadModelFile."""
+    shape = _from_gguf(source) if isinstance(source, GgufFile) else _from_config(source.config)
+    check_shape(source.path, shape)
+    return shape
 
 
 def check_shape(path: Path, shape: Shape) -> None:
@@ -41,14 +51,82 @@ def check_shape(path: Path, shape: Shape) -> None:
         "kv_heads": shape.heads,
         "head_width": 1024,
         "context_length": CONTEXT_LENGTH_MAX,
+        "rotary_width": shape.head_width,
     }
     for name, most in limits.items():
         value = getattr(shape, name)
         if not 0 < value <= most:
             raise contradiction(path, f"{name} is {value}, between 1 and {most} was expected")
-    if shape.heads % shape.kv_heads or shape.head_width % 2:
+    if shape.heads % shape.kv_heads or shape.head_width % 2 or shape.rotary_width % 2:
         raise contradiction(
             path, f"{shape.heads} heads of {shape.head_width} over {shape.kv_heads} kv heads"
         )
     if not 0 < shape.epsilon < 1 or not 1 < shape.rope_base < 1e12:
         raise contradiction(path, f"norm epsilon {shape.epsilon}, rope base {shape.rope_base}")
+
+
+def _from_gguf(source: GgufFile) -> Shape:
+    architecture = source.text("general.architecture")
+
+    def number(key: str, default: float | None = None) -> float:
+        return source.number(f"{architecture}.{key}", default)
+
+    width, heads = int(number("embedding_length")), int(number("attention.head_count"))
+    head_width = int(number("attention.key_length", width // heads if heads else 0))
+    if source.metadata.get(f"{architecture}.expert_count"):
+        raise UnsupportedModel(f"{source.path} is a mixture of experts", fix="take a dense model")
+    return Shape(
+        layers=int(number("block_count")),
+        width=width,
+        mlp_width=int(number("feed_forward_length")),
+        heads=heads,
+        kv_heads=int(number("attention.head_count_kv", heads)),
+        head_width=head_width,
+        epsilon=number("attention.layer_norm_rms_epsilon"),
+        context_length=int(number("context_length")),
+        rope_base=number("rope.freq_base", 10000.0),
+        rope_scaling=_gguf_scaling(source, architecture),
+        rotary_width=int(number("rope.dimension_count", head_width)),
+    )
+
+
+def _gguf_scaling(source: GgufFile, architecture: str) -> dict[str, Any]:
+    kind = source.metadata.get(f"{architecture}.rope.scaling.type", "none")
+    if kind == "none":
+        return {}
+    keys = {
+        "factor": "factor",
+        "original_context_length": "original_max_position_embeddings",
+        "yarn_beta_fast": "beta_fast",
+        "yarn_beta_slow": "beta_slow",
+        "attn_factor": "prefactor",  # GGUF's own: what YaRN's factor is multiplied by
+    }
+    present = {
+        name: source.number(f"{architecture}.rope.scaling.{key}")
+        for key, name in keys.items()
+        if f"{architecture}.rope.scaling.{key}" in source.metadata
+    }
+    return {"type": kind, **present}
+
+
+def _from_config(config: dict[str, Any]) -> Shape:
+    try:
+        rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
+        heads, width = config["num_attention_heads"], config["hidden_size"]
+        head_width = int(config.get("head_dim") or width // heads)
+        partial = rope.get("partial_rotary_factor") or config.get("partial_rotary_factor") or 1.0
+        return Shape(
+            layers=int(config["num_hidden_layers"]),
+            width=int(width),
+            mlp_width=int(config["intermediate_size"]),
+            heads=int(heads),
+            kv_heads=int(config.get("num_key_value_heads") or heads),
+            head_width=head_width,
+            epsilon=float(config["rms_norm_eps"]),
+            context_length=int(config["max_position_embeddings"]),
+            rope_base=float(rope.get("rope_theta") or config.get("rope_theta") or 10000.0),
+            rope_scaling=dict(rope),
+            rotary_width=int(head_width * float(partial)),
+        )
+    except (KeyError, TypeError, ValueError, ZeroDivisionError, AttributeError) as error:
+        raise BadModelFile(f"config.json: {error!r}") from error

@@ -13,13 +13,15 @@ from flm.models.shape import contradiction
 @dataclass(frozen=True, slots=True)
 class Weights:
     """`gguf` and `hugging_face` map our names to each source's, with {} for the layer; `sizes` to
-    (rows, columns) of a matrix or (size,) of a vector, None for any.
+    (rows, columns) of a matrix or (size,) of a vector, None for any. `norm_less` is what Hugging
+    Face's norms are stored without.
     """
 
     source: Source
     gguf: Mapping[str, str]
     hugging_face: Mapping[str, str]
     sizes: Mapping[str, tuple[int | None, ...]]
+    norm_less: float = 0.0
 
     @property
     def is_gguf(self) -> bool:
@@ -43,6 +45,11 @@ class Weights:
         vector = self.source.vector(self.name(name, layer))
         self._check(self.name(name, layer), vector.shape, self.sizes[name])
         return vector
+
+    def norm(self, name: str, layer: int = 0) -> tuple[str, Array]:
+        """(tensor name, plain weight [size])."""
+        vector = self.vector(name, layer)
+        return self.name(name, layer), vector if self.is_gguf else vector + self.norm_less
 
     def _check(self, name: str, shape: tuple[int, ...], wanted: tuple[int | None, ...]) -> None:
         fits = len(shape) == len(wanted) and all(

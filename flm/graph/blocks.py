@@ -26,6 +26,7 @@ class Numerics:
 
     int8_activations: bool = True
     row_dtype: str = "float32"  # of the KV cache: float32 or float16
+    context_length: int | None = None  # where numbers depend on it; None: all the model takes
 
     @property
     def accuracy_level(self) -> int:
@@ -106,6 +107,16 @@ class Blocks:
         together = self.linear(x, *matrices)
         return self.e.op("Split", [together, sizes], len(matrices), axis=-1)
 
+    def split(self, x: str, count: int) -> tuple[str, ...]:
+        """x [B,T,K] in `count` equal parts."""
+        return self.e.op("Split", [x], count, axis=-1, num_outputs=count)
+
+    def scaled(self, x: str, factor: float) -> str:
+        if factor == 1:
+            return x
+        stored = self.e.store.put(f"factor.{factor!r}", np.array([factor], np.float32))
+        return self.e.op("Mul", [x, self.e.weight(stored)])[0]
+
     def embedding(self, matrix: Matrix) -> str:
         """ids [B,T] to [B,T,K]; a head tied to it shares its bytes."""
         weight = store_rows(self.e.store, matrix)
@@ -141,13 +152,16 @@ class Blocks:
         y, total = self.e.call(functions.add_rms_norm(), inputs, 2, epsilon=self._epsilon)
         return y, total
 
-    def rotary(self, frequencies: Array, positions: int) -> Rotary:
+    def rotary(
+        self, frequencies: Array, positions: int, *, magnitude: float = 1.0, name: str = "rotary"
+    ) -> Rotary:
         """Tables for `positions` positions of `frequencies` [width / 2], in radians a position."""
         angles = np.outer(np.arange(positions), frequencies.astype(np.float64))
         dtype = self._numerics.row_dtype
+        tables = {"cos": magnitude * np.cos(angles), "sin": magnitude * np.sin(angles)}
         names = [
-            self.e.weight(self.e.store.put(f"rotary.{name}.{dtype}", table.astype(dtype)))
-            for name, table in (("cos", np.cos(angles)), ("sin", np.sin(angles)))
+            self.e.weight(self.e.store.put(f"{name}.{part}.{dtype}", table.astype(dtype)))
+            for part, table in tables.items()
         ]
         return Rotary(*names)
 
@@ -159,8 +173,22 @@ class Blocks:
         self.e.output(name + OUT, self._numerics.row_dtype, on_device)
         return self.e.input(name, self._numerics.row_dtype, on_device)
 
-    def attention(self, x: str, index: int, parts: tuple[Matrix, ...], h: Heads, r: Rotary) -> str:
-        """Query, key and value of x [B,T,K], attended over all rows: [B,T,heads*width]."""
+    def attention(
+        self,
+        x: str,
+        index: int,
+        parts: tuple[Matrix, ...],
+        h: Heads,
+        r: Rotary,
+        norms: tuple[tuple[str, Array], tuple[str, Array]] | None = None,
+    ) -> str:
+        """Query, key and value of x [B,T,K], attended over all rows: [B,T,heads*width]. `norms`
+        (name, weight [width]) are of each head's query and key.
+        """
+        if norms:
+            q, k, v = self.linears(x, *parts)
+            q, k = self.head_norm(q, h.count, *norms[0]), self.head_norm(k, h.kv_count, *norms[1])
+            return self.attend([q, k, v], index, h, r)
         packed = len({matrix.format for matrix in parts}) == 1
         qkv = [self.linear(x, *parts)] if packed else [self.linear(x, part) for part in parts]
         return self.attend(qkv, index, h, r)

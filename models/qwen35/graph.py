@@ -16,9 +16,10 @@ from flm.graph.blocks import Blocks, Heads, Numerics, Rotary
 from flm.graph.emit import Emitter
 from flm.graph.weights.blocks import Matrix
 from flm.graph.weights.gguf import GgufFile
-from flm.memory.layout import MemoryLayout
+from flm.models.decoder import emit_decoder, sizes_of
 from flm.models.family import Emitted, Source
 from flm.models.qwen35 import names
+from flm.models.rope import plain_frequencies
 from flm.models.shape import Shape, check_shape, contradiction
 from flm.models.weights import Weights
 
@@ -48,7 +49,6 @@ class Hybrid:
     shape: Shape
     delta: Delta
     recurrent: tuple[bool, ...]  # by layer
-    rotary_width: int
 
 
 def emit(source: Source, emitter: Emitter, numerics: Numerics) -> Emitted:
@@ -57,30 +57,18 @@ def emit(source: Source, emitter: Emitter, numerics: Numerics) -> Emitted:
     shape = hybrid.shape
     w = _weights(source, hybrid)
     b = Blocks(emitter, numerics, epsilon=shape.epsilon)
-    width = hybrid.rotary_width
-    rotary = b.rotary(shape.rope_base ** (-np.arange(0, width, 2) / width), shape.context_length)
+    rotary = b.rotary(plain_frequencies(shape), shape.context_length)
 
-    residual = b.embedding(w.matrix("embedding"))
-    with b.layer(0):
-        x = b.rms_norm(residual, *_norm(w, "input_norm"))
-    for i, recurrent in enumerate(hybrid.recurrent):
-        with b.layer(i):
-            if recurrent:
-                x = _delta(b, w, hybrid.delta, i, x)
-            else:
-                x = _attention(b, w, shape, rotary, i, x)
-            last = i == shape.layers - 1
-            if last:
-                x, residual = b.last(x), b.last(residual)
-            x = b.linear(x, _output(w, hybrid.delta, i) if recurrent else w.matrix("output", i))
-            x, residual = b.add_rms_norm(x, residual, *_norm(w, "mlp_norm", i))
-            gate, up = b.linears(x, w.matrix("gate", i), w.matrix("up", i))
-            x = b.linear(b.swiglu(gate, up), w.matrix("down", i))
-            following = _norm(w, "norm") if last else _norm(w, "input_norm", i + 1)
-            x, residual = b.add_rms_norm(x, residual, *following)
-    b.head(x, w.matrix("head" if w.has("head") else "embedding"))
-    vocabulary = w.matrix("embedding").shape[0]
-    return Emitted(MemoryLayout(tuple(b.memory)), vocabulary, shape.context_length)
+    def mixer(x: str, layer: int) -> str:
+        if hybrid.recurrent[layer]:
+            return _delta(b, w, hybrid.delta, layer, x)
+        return _attention(b, w, shape, rotary, layer, x)
+
+    def output(layer: int) -> Matrix:
+        recurrent = hybrid.recurrent[layer]
+        return _output(w, hybrid.delta, layer) if recurrent else w.matrix("output", layer)
+
+    return emit_decoder(b, w, shape, mixer, output=output)
 
 
 def _attention(b: Blocks, w: Weights, s: Shape, rotary: Rotary, layer: int, x: str) -> str:
@@ -93,8 +81,8 @@ def _attention(b: Blocks, w: Weights, s: Shape, rotary: Rotary, layer: int, x: s
     gate = replace(both.reordered(rows[:, 1].reshape(-1)), name=both.name + ".gate")
     q, open_ = b.linears(x, query, gate)
     k, v = b.linears(x, w.matrix("key", layer), w.matrix("value", layer))
-    q = b.head_norm(q, s.heads, *_norm(w, "query_norm", layer))
-    k = b.head_norm(k, s.kv_heads, *_norm(w, "key_norm", layer))
+    q = b.head_norm(q, s.heads, *w.norm("query_norm", layer))
+    k = b.head_norm(k, s.kv_heads, *w.norm("key_norm", layer))
     return b.gate(b.attend([q, k, v], layer, heads, rotary), open_)
 
 
@@ -151,28 +139,12 @@ def _value_rows(w: Weights, d: Delta, matrix: Matrix, width: int, key_heads: int
     return matrix.reordered(_value_order(w, d, matrix.shape[0], width, key_heads))
 
 
-def _norm(w: Weights, name: str, layer: int = 0) -> tuple[str, Array]:
-    """(tensor name, plain weight)."""
-    vector = w.vector(name, layer)
-    return w.name(name, layer), vector if w.is_gguf else vector + 1
-
-
 def _weights(source: Source, hybrid: Hybrid) -> Weights:
     s, d = hybrid.shape, hybrid.delta
-    wide, narrow, inner = s.heads * s.head_width, s.kv_heads * s.head_width, d.value_heads * d.width
-    sizes: dict[str, tuple[int | None, ...]] = {
-        "embedding": (None, s.width),
-        "head": (None, s.width),
-        "norm": (s.width,),
-        "input_norm": (s.width,),
-        "mlp_norm": (s.width,),
-        "gate": (s.mlp_width, s.width),
-        "up": (s.mlp_width, s.width),
-        "down": (s.width, s.mlp_width),
+    wide, inner = s.heads * s.head_width, d.value_heads * d.width
+    sizes = {
+        **sizes_of(s),
         "query": (2 * wide, s.width),
-        "key": (narrow, s.width),
-        "value": (narrow, s.width),
-        "output": (s.width, wide),
         "query_norm": (s.head_width,),
         "key_norm": (s.head_width,),
         "mixed": (d.channels, s.width),
@@ -186,16 +158,16 @@ def _weights(source: Source, hybrid: Hybrid) -> Weights:
         "delta_output": (s.width, inner),
     }
     plain = isinstance(source, GgufFile) or names.HUGGING_FACE["embedding"] in source
-    return Weights(source, names.GGUF, names.HUGGING_FACE if plain else names.WITH_VISION, sizes)
+    theirs = names.HUGGING_FACE if plain else names.WITH_VISION
+    return Weights(source, names.GGUF, theirs, sizes, norm_less=1.0)
 
 
 def _check(source: Source, hybrid: Hybrid) -> None:
     check_shape(source.path, hybrid.shape)
     d = hybrid.delta
-    if min(d.key_heads, d.value_heads, d.width, d.taps - 1) < 1 or d.value_heads % d.key_heads:
+    sizes = (d.key_heads, d.value_heads, d.width, d.taps - 1)
+    if min(sizes) < 1 or d.value_heads % d.key_heads or d.channels > 2**20:
         raise contradiction(source.path, f"its delta rule has sizes {d}")
-    if d.channels > 2**20 or not 0 < hybrid.rotary_width <= hybrid.shape.head_width:
-        raise contradiction(source.path, f"rotary width {hybrid.rotary_width}, {d}")
 
 
 def _from_gguf(source: GgufFile) -> Hybrid:
@@ -221,6 +193,7 @@ def _from_gguf(source: GgufFile) -> Hybrid:
         context_length=int(number("context_length")),
         rope_base=number("rope.freq_base", 1e7),
         rope_scaling={},
+        rotary_width=int(number("rope.dimension_count", head_width // 4)),
     )
     delta = Delta(
         key_heads=int(number("ssm.group_count")),
@@ -229,7 +202,7 @@ def _from_gguf(source: GgufFile) -> Hybrid:
         taps=int(number("ssm.conv_kernel")),
     )
     recurrent = tuple(bool(kind) for kind in listed[:layers])
-    return Hybrid(shape, delta, recurrent, int(number("rope.dimension_count", head_width // 4)))
+    return Hybrid(shape, delta, recurrent)
 
 
 def _from_config(config: dict[str, Any]) -> Hybrid:
@@ -252,6 +225,7 @@ def _from_config(config: dict[str, Any]) -> Hybrid:
             context_length=int(text["max_position_embeddings"]),
             rope_base=float(rope.get("rope_theta", 1e7)),
             rope_scaling={},
+            rotary_width=int(head_width * float(rope.get("partial_rotary_factor", 0.25))),
         )
         delta = Delta(
             key_heads=int(text["linear_num_key_heads"]),
@@ -259,8 +233,7 @@ def _from_config(config: dict[str, Any]) -> Hybrid:
             width=int(text["linear_key_head_dim"]),
             taps=int(text["linear_conv_kernel_dim"]),
         )
-        rotary_width = int(head_width * float(rope.get("partial_rotary_factor", 0.25)))
         recurrent = tuple(kind == "linear_attention" for kind in kinds[:layers])
-        return Hybrid(shape, delta, recurrent, rotary_width)
+        return Hybrid(shape, delta, recurrent)
     except (KeyError, TypeError, ValueError, ZeroDivisionError, AttributeError) as error:
         raise BadModelFile(f"config.json: {error!r}") from error
