@@ -18,6 +18,7 @@ Source = GgufFile | SafetensorsFolder
 # GGUF's general.architecture, or config.json's model_type -> the folder beside this file.
 FAMILIES: Mapping[str, str] = {
     "llama": "llama",
+    "qwen3": "qwen3",
     "qwen35": "qwen35",
     "qwen3_5": "qwen35",
     "qwen3_5_text": "qwen35",
