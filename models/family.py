@@ -17,6 +17,7 @@ Source = GgufFile | SafetensorsFolder
 
 # GGUF's general.architecture, or config.json's model_type -> the folder beside this file.
 FAMILIES: Mapping[str, str] = {
+    "granite": "granite",
     "llama": "llama",
     "qwen3": "qwen3",
     "qwen35": "qwen35",
