@@ -15,12 +15,13 @@ from flm.graph.bundle import (
     WEIGHTS,
     Bundle,
     StaleBundle,
+    graph_name,
     replace_folder,
     source_key,
 )
 from flm.graph.emit import Emitter, WeightStore
 from flm.graph.weights.gguf import GgufFile
-from flm.models.family import Source, architecture, family_of, open_source
+from flm.models.family import Emitted, Source, architecture, family_of, open_source
 
 # Files a Hugging Face folder may bring that the tokenizer and the template are read from.
 TEXT_FILES = (
@@ -65,7 +66,7 @@ def compile_model(
 ) -> Bundle:
     """Always compiles. Raises BadModelFile, UnsupportedModel or NoRoom, `folder` as before."""
     opened = open_source(source)
-    name, family = family_of(opened)
+    name, _ = family_of(opened)
     work = folder.with_name(folder.name + ".partial")
     try:
         shutil.rmtree(work, ignore_errors=True)
@@ -74,10 +75,10 @@ def compile_model(
         store = WeightStore(work / WEIGHTS, size_expected=_bytes(source), progress=progress)
         layouts = {}
         for row_dtype in ROW_DTYPES:
-            emitter = Emitter(store)
-            emitted = family.emit(opened, emitter, Numerics(int8_activations, row_dtype))
-            emitter.save(work / f"graph.{row_dtype}.onnx", name)
+            emitted = _emit(opened, store, Numerics(int8_activations, row_dtype))
             layouts[row_dtype] = emitted.layout
+            if short := emitted.context_length_short:
+                _emit(opened, store, Numerics(int8_activations, row_dtype, short))
         _write_text(opened, work)
         bundle = Bundle(
             work,
@@ -87,6 +88,7 @@ def compile_model(
             layouts,
             emitted.vocabulary,
             emitted.context_length,
+            emitted.context_length_short,
         )
         bundle.seal()
         replace_folder(work, folder)
@@ -95,6 +97,16 @@ def compile_model(
     finally:
         shutil.rmtree(work, ignore_errors=True)
     return Bundle.open(folder)
+
+
+def _emit(source: Source, store: WeightStore, numerics: Numerics) -> Emitted:
+    """One graph beside the store; whatever it shares with others is written once."""
+    name, family = family_of(source)
+    emitter = Emitter(store)
+    emitted = family.emit(source, emitter, numerics)
+    is_short = numerics.context_length is not None
+    emitter.save(store.path.parent / graph_name(numerics.row_dtype, is_short=is_short), name)
+    return emitted
 
 
 def _write_text(source: Source, folder: Path) -> None:

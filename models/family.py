@@ -19,6 +19,7 @@ Source = GgufFile | SafetensorsFolder
 FAMILIES: Mapping[str, str] = {
     "granite": "granite",
     "llama": "llama",
+    "phi3": "phi3",
     "qwen3": "qwen3",
     "qwen35": "qwen35",
     "qwen3_5": "qwen35",

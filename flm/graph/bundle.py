@@ -23,6 +23,10 @@ ROW_DTYPES = ("float32", "float16")
 _HEAD_BYTES, _SAMPLES, _SAMPLE_BYTES = 4 * 2**20, 64, 64 * 2**10
 
 
+def graph_name(row_dtype: str, *, is_short: bool = False) -> str:
+    return f"graph.{row_dtype}{'.short' if is_short else ''}.onnx"
+
+
 class StaleBundle(FlmError):
     """Not there, torn, or made from something else; `message` says which. Never shown alone."""
 
@@ -39,9 +43,15 @@ class Bundle:
     layouts: Mapping[str, MemoryLayout]  # by row dtype
     vocabulary: int
     context_length: int
+    context_length_short: int | None = None  # contexts up to it have a graph of their own
 
-    def graph(self, row_dtype: str) -> Path:
-        return self.folder / f"graph.{row_dtype}.onnx"
+    def graph(self, row_dtype: str, context_length: int | None = None) -> Path:
+        """For contexts up to `context_length` (None: all the model takes). Rows that one graph
+        made mean nothing to another.
+        """
+        short = self.context_length_short
+        is_short = short is not None and context_length is not None and context_length <= short
+        return self.folder / graph_name(row_dtype, is_short=is_short)
 
     @classmethod
     def open(cls, folder: Path, *, key: str | None = None) -> "Bundle":
@@ -57,6 +67,7 @@ class Bundle:
                 layouts,
                 data["vocabulary"],
                 data["context_length"],
+                data.get("context_length_short"),
             )
             sizes = data["sizes"]
         except FileNotFoundError as error:
@@ -84,6 +95,7 @@ class Bundle:
             },
             "vocabulary": self.vocabulary,
             "context_length": self.context_length,
+            "context_length_short": self.context_length_short,
             "sizes": sizes,
         }
         (self.folder / MANIFEST).write_text(json.dumps(data, indent=1), encoding="utf-8")

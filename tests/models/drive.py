@@ -1,7 +1,9 @@
 """Drives one compiled graph by hand: what the runner does, with nothing in between."""
 
 import lzma
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -38,10 +40,12 @@ class Graph:
         row_dtype: str = "float32",
         lanes: int = 1,
         capacity: int = 256,
+        context_length: int | None = None,
     ) -> None:
         emitter = Emitter(WeightStore(folder / "weights.bin"))
         name, family = family_of(source)
-        self.emitted = family.emit(source, emitter, Numerics(int8_activations, row_dtype))
+        numerics = Numerics(int8_activations, row_dtype, context_length)
+        self.emitted = family.emit(source, emitter, numerics)
         emitter.save(folder / "graph.onnx", name)
         self.device = CpuDevice(threads=2)
         self.program = self.device.load(folder / "graph.onnx")
@@ -92,6 +96,23 @@ class Graph:
         for lane, length in zip(lanes, lengths, strict=True):
             self.run(ids[:length], 0, first_lane=lane)
         return self.run([[ids[length]] for length in lengths], lengths, lanes.start)
+
+
+def assert_parity(
+    graph: Graph, expected: Mapping[str, npt.NDArray[Any]], kind: str, *, tolerance: float = 2e-4
+) -> None:
+    """Logits within `tolerance` of `kind`'s in `expected` at its rows, and the same greedy tokens
+    after the whole prompt.
+    """
+    ids = expected["ids"]
+    for position, wanted in zip(expected["fixed_rows"], expected[f"{kind}.rows"], strict=True):
+        got = graph.read(ids[: position + 1], [position + 1])
+        np.testing.assert_allclose(got, wanted, atol=tolerance, rtol=0)
+    logits, tokens = graph.read(ids, [len(ids)]), list(ids)
+    for wanted in expected[f"{kind}.greedy"]:
+        assert logits.argmax() == wanted
+        tokens.append(wanted)
+        logits = graph.run([wanted], len(tokens) - 1)[0]
 
 
 def assert_alike_beside_others(

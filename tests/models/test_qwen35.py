@@ -7,14 +7,14 @@ import pytest
 
 from flm.graph.weights.gguf import GgufFile
 from flm.graph.weights.safetensors import SafetensorsFolder
-from flm.models.family import Source
-from tests.models.drive import FIXTURES, Graph, assert_alike_beside_others, unpacked
+from tests.models.drive import FIXTURES, Graph, assert_alike_beside_others, assert_parity, unpacked
 
-TOLERANCE = 2e-4
 # Eight value heads over four key heads: the one that catches heads put in the wrong order.
 K4V8 = FIXTURES / "qwen35_k4v8"
 # As published: a picture tower and a layer for predicting ahead stand beside the text part.
 R1 = FIXTURES / "qwen35_r1"
+EXPECTED = np.load(K4V8 / "expected.npz")
+IDS = EXPECTED["ids"]
 
 
 def hf_folder(folder: Path) -> Path:
@@ -24,40 +24,25 @@ def hf_folder(folder: Path) -> Path:
     return folder / "hf"
 
 
-def assert_parity(source: Source, folder: Path, fixture: Path, kind: str) -> None:
-    expected = np.load(fixture / "expected.npz")
-    ids, graph = expected["ids"], Graph(source, folder)
-    for position, wanted in zip(expected["fixed_rows"], expected[f"{kind}.rows"], strict=True):
-        got = graph.read(ids[: position + 1], [position + 1])
-        np.testing.assert_allclose(got, wanted, atol=TOLERANCE, rtol=0)
-    logits, tokens = graph.read(ids, [len(ids)]), list(ids)
-    for wanted in expected[f"{kind}.greedy"]:
-        assert logits.argmax() == wanted
-        tokens.append(wanted)
-        logits = graph.run([wanted], len(tokens) - 1)[0]
-
-
 def test_k_quants_equal_transformers_with_value_heads_in_order(tmp_path: Path) -> None:
     source = GgufFile(K4V8 / "qwen35_k4v8.Q4_K_M.gguf")
-    assert_parity(source, tmp_path, K4V8, "Q4_K_M.exact")
+    assert_parity(Graph(source, tmp_path), EXPECTED, "Q4_K_M.exact")
 
 
 def test_layers_that_predict_ahead_are_read_past(tmp_path: Path) -> None:
-    assert_parity(GgufFile(R1 / "qwen35_r1.Q4_1.gguf"), tmp_path, R1, "Q4_1.exact")
+    graph = Graph(GgufFile(R1 / "qwen35_r1.Q4_1.gguf"), tmp_path)
+    assert_parity(graph, np.load(R1 / "expected.npz"), "Q4_1.exact")
 
 
 def test_published_checkpoints_equal_transformers(tmp_path: Path) -> None:
     source = SafetensorsFolder(hf_folder(tmp_path), quantized=False)
-    assert_parity(source, tmp_path, R1, "hf")
+    assert_parity(Graph(source, tmp_path), np.load(R1 / "expected.npz"), "hf")
 
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Graph:
     source = GgufFile(K4V8 / "qwen35_k4v8.Q4_K_M.gguf")
     return Graph(source, tmp_path_factory.mktemp("served"), int8_activations=True, lanes=3)
-
-
-IDS = np.load(K4V8 / "expected.npz")["ids"]
 
 
 def memory(graph: Graph) -> dict[str, np.ndarray]:

@@ -1,0 +1,101 @@
+"""A GGUF file's model in other clothes, so that one small file tests every way in."""
+
+import json
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from flm.graph.weights.gguf import GgufFile
+from tests.models.gguf_writer import write_gguf
+
+Floats = npt.NDArray[np.float32]
+
+# What transformers calls a tensor, by what llama.cpp calls it.
+PUBLISHED = {
+    "token_embd": "model.embed_tokens",
+    "output_norm": "model.norm",
+    "output": "lm_head",
+    "attn_norm": "input_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_qkv": "self_attn.qkv_proj",
+    "attn_q_norm": "self_attn.q_norm",
+    "attn_k_norm": "self_attn.k_norm",
+    "attn_output": "self_attn.o_proj",
+    "ffn_norm": "post_attention_layernorm",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+}
+INTERLEAVED = ("llama", "granite")  # whose query and key rows the converter permutes
+
+
+def floats(file: GgufFile) -> dict[str, Floats]:
+    """Every tensor, dequantised."""
+    return {
+        name: file.matrix(name).read_dense(np.arange(info.shape[0]))
+        if len(info.shape) == 2
+        else file.vector(name)
+        for name, info in file.tensors.items()
+    }
+
+
+def float_gguf(
+    file: GgufFile,
+    path: Path,
+    changed: Mapping[str, object] | None = None,
+    moved: Mapping[str, str] | None = None,
+) -> Path:
+    """The same model as 32-bit floats, without its tokenizer. `changed` replaces metadata;
+    `moved` says which tensor stands in another's place.
+    """
+    tensors = floats(file)
+    kept = {k: v for k, v in file.metadata.items() if not k.startswith("tokenizer.")}
+    arrays = {name: (tensors[(moved or {}).get(name, name)], 0) for name in tensors}
+    return write_gguf(path, {**kept, **(changed or {})}, arrays)
+
+
+def published(file: GgufFile, config: Path, folder: Path) -> Path:
+    """A Hugging Face folder of the same model as 32-bit floats, under transformers' names: beside
+    `config`, tensors.json lists the published ones, layer 0 standing for all.
+    """
+    tensors = {}
+    kind = file.text("general.architecture")
+    for name, array in floats(file).items():
+        if name.startswith("rope_"):
+            continue
+        if kind in INTERLEAVED and name.endswith(("attn_q.weight", "attn_k.weight")):
+            key = "head_count" if "attn_q" in name else "head_count_kv"
+            heads = int(file.number(f"{kind}.attention.{key}"))
+            pairs = array.reshape(heads, -1, 2, array.shape[-1])
+            array = np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(array.shape)
+        tensors[published_name(kind, name)] = array
+    wanted = json.loads(config.with_name("tensors.json").read_text())
+    first = {n: list(a.shape) for n, a in tensors.items() if ".layers." not in n or ".0." in n}
+    assert first == wanted
+    folder.mkdir()
+    (folder / "config.json").write_bytes(config.read_bytes())
+    write_safetensors(folder / "model.safetensors", tensors)
+    return folder
+
+
+def published_name(kind: str, name: str) -> str:
+    *block, tensor, suffix = name.rsplit(".", 2)
+    if kind == "phi3" and tensor == "ffn_up":
+        return f"model.layers.{block[0].removeprefix('blk.')}.mlp.gate_up_proj.{suffix}"
+    where = f"model.layers.{block[0].removeprefix('blk.')}." if block else ""
+    return f"{where}{PUBLISHED[tensor]}.{suffix}"
+
+
+def write_safetensors(path: Path, tensors: Mapping[str, Floats]) -> None:
+    header, at = {}, 0
+    for name, array in tensors.items():
+        offsets = [at, at := at + array.nbytes]
+        header[name] = {"dtype": "F32", "shape": list(array.shape), "data_offsets": offsets}
+    data = json.dumps(header).encode()
+    body = b"".join(array.tobytes() for array in tensors.values())
+    path.write_bytes(struct.pack("<Q", len(data)) + data + body)

@@ -1,0 +1,164 @@
+"""Families of rows alone give transformers' logits, by every way in and however they are driven."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from flm.errors import BadModelFile
+from flm.graph.weights.gguf import GgufFile
+from flm.graph.weights.safetensors import SafetensorsFolder
+from flm.models.compile import compile_model
+from tests.models.drive import FIXTURES, Graph, assert_alike_beside_others, assert_parity, unpacked
+from tests.models.gguf_writer import LETTERS
+from tests.models.rewritten import float_gguf, published
+
+TYPES = {"llama": "Q4_K_M", "qwen3": "Q4_0", "granite": "Q4_0", "phi3": "Q4_K_M"}
+# Phi-3's expected logits are of a prompt within its original context.
+CONTEXT_LENGTH = {"phi3": 512}
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    name: str
+    file: GgufFile
+    expected: Any
+    served: Graph  # int8 activations, three lanes
+
+    @property
+    def kind(self) -> str:
+        return TYPES[self.name] + ".exact"
+
+    @property
+    def context_length(self) -> int | None:
+        return CONTEXT_LENGTH.get(self.name)
+
+
+@pytest.fixture(scope="module", params=TYPES)
+def family(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Family:
+    name, folder = request.param, tmp_path_factory.mktemp(request.param)
+    path = FIXTURES / name / f"{name}.{TYPES[name]}.gguf"
+    file = GgufFile(path if path.exists() else unpacked(path, folder))
+    served = Graph(file, folder, int8_activations=True, lanes=3, context_length=None)
+    return Family(name, file, np.load(FIXTURES / name / "expected.npz"), served)
+
+
+def test_a_quantised_file_equals_transformers_on_its_weights(
+    family: Family, tmp_path: Path
+) -> None:
+    graph = Graph(family.file, tmp_path, context_length=family.context_length)
+    assert_parity(graph, family.expected, family.kind)
+
+
+def test_a_float_file_equals_transformers(family: Family, tmp_path: Path) -> None:
+    source = GgufFile(float_gguf(family.file, tmp_path / "float.gguf"))
+    graph = Graph(source, tmp_path, context_length=family.context_length)
+    assert_parity(graph, family.expected, family.kind)
+
+
+def test_a_published_folder_equals_transformers(family: Family, tmp_path: Path) -> None:
+    config = FIXTURES / family.name / "hf" / "config.json"
+    if not config.with_name("tensors.json").exists():
+        pytest.skip("its folder is tested as it was published")
+    source = SafetensorsFolder(published(family.file, config, tmp_path / "hf"), quantized=False)
+    graph = Graph(source, tmp_path, context_length=family.context_length)
+    assert_parity(graph, family.expected, family.kind)
+
+
+def test_any_chunking_gives_the_same_logits_and_rows(family: Family) -> None:
+    graph, ids = family.served, family.expected["ids"]
+    wanted = graph.read(ids, [len(ids)])
+    kept = rows(graph, len(ids))
+    for chunks in ([2] * 48, [90, 6], [2, 94], [31, 33, 32], [3, 5, 7, 11, 70]):
+        for buffer in graph.memory.values():
+            buffer.array()[0] = 0
+        assert np.array_equal(graph.read(ids, chunks), wanted)
+        for name, array in rows(graph, len(ids)).items():
+            assert np.array_equal(array, kept[name]), name
+
+
+def test_rows_put_back_are_gone_on_from_at_any_token(family: Family) -> None:
+    graph, ids = family.served, family.expected["ids"]
+    wanted = graph.read(ids, [len(ids)])
+    kept = rows(graph, 60)
+    for end in (60, 37, 2):
+        graph.read(ids[::-1], [len(ids)])
+        for name, buffer in graph.memory.items():
+            buffer.array()[0, :, :end] = kept[name][:, :end]
+        assert np.array_equal(graph.run(ids[end:], end)[0], wanted)
+
+
+def test_ragged_batched_decode_gives_a_lane_the_same_bits_beside_others(family: Family) -> None:
+    assert_alike_beside_others(family.served, family.expected["ids"], [40, 17, 63])
+
+
+def rows(graph: Graph, count: int) -> dict[str, np.ndarray]:
+    return {name: buffer.array()[0, :, :count].copy() for name, buffer in graph.memory.items()}
+
+
+@pytest.fixture(scope="module")
+def phi3(tmp_path_factory: pytest.TempPathFactory) -> GgufFile:
+    return GgufFile(unpacked(FIXTURES / "phi3" / "phi3.Q4_K_M.gguf", tmp_path_factory.mktemp("p")))
+
+
+def test_a_context_beyond_the_original_one_is_turned_by_the_long_factors(
+    phi3: GgufFile, tmp_path: Path
+) -> None:
+    """With the two sets of factors swapped, the long one gives what the short one is known to."""
+    short, long = (f"rope_factors_{name}.weight" for name in ("short", "long"))
+    swapped = {short: long, long: short}
+    source = GgufFile(float_gguf(phi3, tmp_path / "swapped.gguf", moved=swapped))
+    expected = np.load(FIXTURES / "phi3" / "expected.npz")
+    for context_length in (None, 513):
+        folder = tmp_path / str(context_length)
+        folder.mkdir()
+        graph = Graph(source, folder, context_length=context_length)
+        assert_parity(graph, expected, "Q4_K_M.exact")
+
+
+def test_a_bundle_has_a_graph_for_contexts_within_the_original_one(
+    phi3: GgufFile, tmp_path: Path
+) -> None:
+    letters = {
+        **LETTERS,
+        "tokenizer.ggml.tokens": [f"{i}" for i in range(2048)],
+        "tokenizer.ggml.merges": ["1 2"],
+    }
+    bundle = compile_model(float_gguf(phi3, tmp_path / "phi3.gguf", letters), tmp_path / "b")
+    long = tmp_path / "b" / "graph.float32.onnx"
+    short = tmp_path / "b" / "graph.float32.short.onnx"
+    assert bundle.context_length == 4096
+    assert bundle.graph("float32", 512) == short
+    assert bundle.graph("float32", 513) == bundle.graph("float32") == long
+    assert short.exists()
+    assert long.exists()
+
+
+def test_a_context_ends_where_attentions_window_would_cut_it(
+    phi3: GgufFile, tmp_path: Path
+) -> None:
+    path = float_gguf(phi3, tmp_path / "w.gguf", {"phi3.attention.sliding_window": 1000})
+    assert Graph(GgufFile(path), tmp_path).emitted.context_length == 1000
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "item", "word"),
+    [
+        ("granite", "granite.residual_scale", 0.0, "residual"),
+        ("granite", "granite.logit_scale", float("inf"), "logit_scale"),
+        ("granite", "granite.embedding_scale", -1.0, "embedding"),
+        ("phi3", "phi3.rope.scaling.original_context_length", 0, "original context"),
+        ("phi3", "phi3.rope.scaling.attn_factor", -1.0, "angles"),
+        ("phi3", "phi3.attention.sliding_window", 2.5, "window"),
+        ("phi3", "phi3.rope.dimension_count", 50, "rope_factors"),
+    ],
+)
+def test_a_number_that_cannot_be_is_named(
+    name: str, key: str, item: object, word: str, tmp_path: Path
+) -> None:
+    whole = GgufFile(unpacked(FIXTURES / name / f"{name}.{TYPES[name]}.gguf", tmp_path))
+    broken = float_gguf(whole, tmp_path / "broken.gguf", {key: item})
+    with pytest.raises(BadModelFile, match=word):
+        Graph(GgufFile(broken), tmp_path)
