@@ -11,7 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
 from threading import Condition, Thread
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from flm.core.event import Event, Failed, Finished
 from flm.core.request import Priority, Request
@@ -30,6 +30,7 @@ class EngineThread:
         self._listeners: dict[str, Listener] = {}
         # A request to submit, the id of one to cancel, or work to do.
         self._inbox: list[Request | str | Callable[[], None]] = []
+        self._asked: set[Future[Any]] = set()
         self._closing = False
         self._wake = Condition()
         engine.cache.when_landed(self.wake)
@@ -77,9 +78,11 @@ class EngineThread:
         raises; ModelLoading once closed.
         """
         asked: Future[T] = Future()
+        asked.add_done_callback(self._asked.discard)
         with self._wake:
             if self._closing:
                 raise ModelLoading("the model is being unloaded", fix="send the request again")
+            self._asked.add(asked)
             self._inbox.append(partial(_fulfil, asked, work, self._engine))
             self._wake.notify()
         return asked
@@ -116,6 +119,8 @@ class EngineThread:
             ended = DeviceFailed("the engine has ended, by a bug", fix="restart flm, and report it")
             for request_id in list(self._listeners):
                 self._tell(Failed(request_id, ended))
+            for asked in list(self._asked):
+                asked.set_exception(ended)
             raise
 
     def _has_work(self) -> bool:

@@ -130,7 +130,7 @@ class PrefixCache:
     def clear(self, domain: str | None = None) -> int:
         """Give up what is kept, of one domain or of all; how many snapshots that were.
 
-        What a request is using stays until it is done.
+        What a request is using stays until it is done, and what is on disk until `clear_disk`.
         """
         cleared = 0
         for number, node in list(self.slots.items()):
@@ -148,7 +148,11 @@ class PrefixCache:
                 cleared += 1
         for name in [domain] if domain is not None else list(self.trie.roots):
             self.ghosts.forget(name)
-        return cleared + (self.disk.store.clear(domain) if self.disk else 0)
+        return cleared
+
+    def clear_disk(self, domain: str | None = None) -> int:
+        """The same, after `clear`, on a thread that may wait for the disk."""
+        return self.disk.store.clear(domain) if self.disk else 0
 
     # The disk tier: nothing here waits for it.
 
@@ -169,9 +173,6 @@ class PrefixCache:
             if fetch.serves(stored):
                 fetch.users += 1
                 return fetch
-        start = min(match.node.end, stored.offset - bool(self.state_bytes))
-        saved = stored.offset - offset
-        pays = tokens_per_s is None or self.disk.restore_pays(saved, stored, start, tokens_per_s)
         addition = Addition(
             domain=prompt.domain,
             tokens=prompt.packed[: stored.offset * TOKEN_BYTES],
@@ -179,12 +180,17 @@ class PrefixCache:
             row_bytes=self.row_bytes,
             state_bytes=self.state_bytes,
             logits_bytes=stored.logits_bytes,
+            apart=True,
         )
+        start, saved = addition.start(match), stored.offset - offset
+        if tokens_per_s and not self.disk.restore_pays(saved, stored, start, tokens_per_s):
+            self._let_go(prompt.domain)
+            return None
         lease = self._open(prompt, Manners.USUAL, agent=False, at=match.node)
-        if not pays or not self.make_room(addition):
+        if not self.make_room(addition):
             lease.close()
             return None
-        size = addition.bytes(Match(match.node, None, start))
+        size = addition.bytes(self.trie.find(addition.domain, addition.tokens))
         self.bytes_coming += size
         fetch = Fetch(self, lease, stored, self.disk.fetch(stored, start), size)
         self.fetches.append(fetch)

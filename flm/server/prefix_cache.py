@@ -128,7 +128,9 @@ def routes(settings: Settings, residence: Residence) -> APIRouter:
     @router.post("/v1/prefix-cache/clear", openapi_extra={"parameters": [SALT]})
     async def clear(request: Request) -> Response:
         resident, domain = residence.resident, domain_asked(request)
+        cache = await _asked(resident, lambda engine: engine.cache)
         cleared = await _asked(resident, lambda engine: engine.cache.clear(domain))
+        cleared += await asyncio.to_thread(cache.clear_disk, domain)
         resident.volatility.forget(domain)
         return Json({"cleared": cleared})
 

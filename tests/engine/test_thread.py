@@ -7,7 +7,7 @@ import pytest
 
 from flm.core.event import Event, Failed, Finished, FinishReason, Generated
 from flm.engine.thread import EngineThread
-from flm.errors import ModelLoading, PromptTooLong, QueueFull
+from flm.errors import DeviceFailed, ModelLoading, PromptTooLong, QueueFull
 from tests.engine.rig import Rig, prompt_of, request_of, some_tokens
 
 PATIENCE_S = 20
@@ -178,7 +178,10 @@ def test_a_bug_fails_its_request_and_the_thread_lives(thread, rig, monkeypatch) 
 def test_even_the_end_of_the_thread_leaves_none_hanging(rig, monkeypatch) -> None:
     thread = EngineThread(rig.engine)
 
+    asked = []
+
     def bug() -> None:
+        asked.append(thread.ask(lambda engine: 1))
         raise AssertionError("a bug without end")
 
     monkeypatch.setattr(rig.engine, "step", bug)
@@ -186,6 +189,7 @@ def test_even_the_end_of_the_thread_leaves_none_hanging(rig, monkeypatch) -> Non
     ending = ask(thread, "a").ending()
     assert isinstance(ending, Failed)
     assert "restart flm" in ending.error.fix
+    assert isinstance(asked[0].exception(timeout=PATIENCE_S), DeviceFailed)
     with pytest.raises(ModelLoading):
         ask(thread, "b")
     thread.close()
