@@ -12,7 +12,6 @@ from typing import Any
 
 import httpx
 
-from flm.core.chat import Conversation
 from flm.core.prompt import Prompt
 from flm.core.tensor import MemoryKind
 from flm.memory.layout import MemoryLayout
@@ -152,9 +151,3 @@ def words(count: int, seed: int = 0) -> str:
 
 def say(role: str, content: Any, **more: Any) -> dict[str, Any]:
     return {"role": role, "content": content, **more}
-
-
-def conversation_of(*messages: tuple[str, str]) -> Conversation:
-    from flm.core.chat import Message
-
-    return Conversation(tuple(Message(role, content) for role, content in messages))
