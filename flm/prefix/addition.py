@@ -15,6 +15,7 @@ class Addition:
     state_bytes: int  # 0: the model has no state
     logits_bytes: int  # 0: none are kept with it
     modest: bool = False  # only what it outgrows goes for it
+    apart: bool = False  # it comes later, when an edge that it shares in part may be gone
 
     @property
     def offset(self) -> int:
@@ -26,12 +27,13 @@ class Addition:
 
     def start(self, match: Match) -> int:
         """The first row to save. A state comes with a row, even when none is missing."""
-        return min(match.length, self.offset - 1) if self.state_bytes else match.length
+        length = match.node.end if self.apart else match.length
+        return min(length, self.offset - 1) if self.state_bytes else length
 
     def bytes(self, match: Match) -> int:
         """At the peak: while the edge of `match.child` is split, or once all is saved."""
         if not self.slots(match):
             return self.logits_bytes
         rows = self.offset - self.start(match)
-        split = match.child.split_bytes if match.child else 0
+        split = match.child.split_bytes if match.child and not self.apart else 0
         return max(rows * self.row_bytes + self.state_bytes + self.logits_bytes, split)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class Standing:
     """How the kept stand while room is made for an addition."""
 
-    held: Collection[Node]  # on the way of a lease: their rows stay
+    held: Collection[Node]  # on the way of a lease, or being written: their rows stay
     outgrown: Collection[Node]
     loose: Collection[Node]  # slots that may go, at once or when nothing depends on them
 
@@ -29,9 +29,10 @@ def standing(cache: "PrefixCache", addition: Addition) -> Standing:
     assert below
     slots = cache.slots.values()
     old = outgrown(slots, addition.kind, below)
-    held = {node for lease in cache.leases for node in lease.node.path()}
-    fixed = {lease.node for lease in cache.leases if lease.kept_at is None}
-    fixed |= {node for node in slots if node.slot and node.slot.writing}
+    writing = {node for node in slots if node.slot and node.slot.writing}
+    resting = {lease.node for lease in cache.leases}
+    held = {way for node in resting | writing for way in node.path()}
+    fixed = writing | {lease.node for lease in cache.leases if lease.kept_at is None}
     loose = {
         node
         for node in slots

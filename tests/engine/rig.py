@@ -20,6 +20,7 @@ from flm.engine.sampler import Sample, Sampler
 from flm.memory.lanes import Lanes
 from flm.memory.layout import MemoryLayout, MemoryTensor
 from flm.prefix.cache import PrefixCache
+from flm.prefix.disk.tier import DiskTier
 from flm.runner.runner import Runner
 from flm.text.tokenizer import Tokenizer
 
@@ -99,6 +100,7 @@ class Rig:
         sampler_for: Callable[[Request], Sample] = Sampler,
         during: Callable[[], None] = lambda: None,
         make_runner: MakeRunner = null_runner,
+        disk: DiskTier | None = None,
     ) -> None:
         self.runner, self.lanes = make_runner(
             folder, layout, lanes=lanes, capacity_max=capacity_max, during=during
@@ -113,6 +115,7 @@ class Rig:
             log=self.log.append,
             warn=self.log.append,
             read_min=2 if layout.state else 1,
+            disk=disk,
         )
         self.engine = Engine(
             self.runner,

@@ -70,8 +70,8 @@ class Traffic(RuleBasedStateMachine):
         self.log = log
         self.history: list[tuple[int, ...]] = [(70_000, 1, 2)]
 
-    @rule(target=running, data=st.data())
-    def admit(self, data: Any) -> Running:
+    def draw(self, data: Any) -> Prompt:
+        """One that begins like another, mostly."""
         base = data.draw(st.sampled_from(self.history))
         cut = data.draw(st.integers(0, len(base)))
         more = data.draw(st.lists(st.integers(0, 1), min_size=not cut, max_size=8))
@@ -79,8 +79,14 @@ class Traffic(RuleBasedStateMachine):
         offsets = data.draw(st.sets(st.integers(1, len(tokens)), max_size=3)) | {len(tokens)}
         kinds = {at: data.draw(st.sampled_from(BoundaryKind)) for at in offsets}
         kinds[len(tokens)] = BoundaryKind.END
-        request = Prompt(tokens, tuple(Boundary(at, kinds[at]) for at in sorted(kinds)))
+        return Prompt(tokens, tuple(Boundary(at, kinds[at]) for at in sorted(kinds)))
 
+    @rule(target=running, data=st.data())
+    def admit(self, data: Any) -> Running:
+        return self.admitted(self.draw(data))
+
+    def admitted(self, request: Prompt) -> Running:
+        tokens = request.tokens
         expected = self.longest_kept(tokens)
         lease, toy = begin(self.cache, request)
         assert lease.offset == expected
