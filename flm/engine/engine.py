@@ -18,7 +18,7 @@ from flm.core.step import Step
 from flm.devices.device import Array
 from flm.engine.active import Active, Flight, usage
 from flm.engine.counting import count_ahead, count_read, count_restored, count_wasted
-from flm.engine.following import followers, in_order, shared_length
+from flm.engine.following import followers, introduce, shared_length
 from flm.engine.idle import IdleWork, keep_so_far
 from flm.engine.logits import likeliest, report
 from flm.engine.reply import ReplyText
@@ -84,7 +84,12 @@ class Engine:
     @property
     def busy(self) -> bool:
         """Whether a step would do something: not while all there is waits for the disk."""
-        return bool(self._waiting.ready or self._active or self._events or self._idle)
+        return self.pressed or bool(self._idle)
+
+    @property
+    def pressed(self) -> bool:
+        """The same, of idle work only what is under way."""
+        return bool(self._waiting.ready or self._active or self._events)
 
     @property
     def room(self) -> int:
@@ -203,22 +208,11 @@ class Engine:
         sequence.admitted_at = self._clock()
         active = Active(sequence, lane, lease, sample, reply)
         sequence.tier = "disk" if landed else "host"
-        self._find_shared(active)
+        waits = introduce(active, self._active.values(), self.cache.gain_min)
+        self.cache.tally.add(WAITS, by=int(waits))
         self._active[request.id] = active
         self._events.append(Admitted(request.id, lease.offset, lease.finding))
         self._start_from_lease(active)
-
-    def _find_shared(self, newcomer: Active) -> None:
-        """What it has in common with prompts that are being read; they will keep it there."""
-        prompt, waits = newcomer.sequence.request.prompt, False
-        for other in in_order(self._active.values()):
-            shared = shared_length(prompt, other.sequence.request.prompt)
-            newcomer.shared[other.id] = shared
-            if other.sequence.computed < shared >= newcomer.lease.offset + self.cache.gain_min:
-                waits = True
-                if other.lease.plan_fork(shared):
-                    other.sequence.cuts = other.lease.cuts
-        self.cache.tally.add(WAITS, by=int(waits))
 
     def _start_from_lease(self, active: Active) -> None:
         lease, sequence = active.lease, active.sequence
@@ -234,10 +228,11 @@ class Engine:
     def _pass(self) -> None:
         self._admitted = 0
         ready = self._ready()
-        alone = len(ready) == 1 and not self._waiting and not ready[0].idle
+        alone = len(ready) == 1 and not self._waiting
+        idle = any(active.idle for active in ready)
         step = schedule(
             (active.sequence for active in ready),
-            chunk_len=self._pace.chunk_len_alone if alone else self._pace.chunk_len,
+            chunk_len=self._pace.chunk_len_of(alone=alone, idle=idle),
             chunks_run=self._chunks_run,
             decode_is_due=self._decode_is_due,
         )

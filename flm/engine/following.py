@@ -45,3 +45,18 @@ def _serves(leader: Active, follower: Active, gain_min: int) -> bool:
         leader.sequence.computed < each.offset and least <= each.offset <= shared
         for each in leader.lease.boundaries
     )
+
+
+def introduce(newcomer: Active, others: Iterable[Active], gain_min: int) -> bool:
+    """Note what it has in common with prompts that are being read, which will keep it there;
+    whether that is worth waiting for.
+    """
+    prompt, waits = newcomer.sequence.request.prompt, False
+    for other in in_order(others):
+        shared = shared_length(prompt, other.sequence.request.prompt)
+        newcomer.shared[other.id] = shared
+        if other.sequence.computed < shared >= newcomer.lease.offset + gain_min:
+            waits = True
+            if other.lease.plan_fork(shared):
+                other.sequence.cuts = other.lease.cuts
+    return waits

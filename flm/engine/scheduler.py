@@ -18,6 +18,7 @@ from flm.core.step import Span, Step
 OLDEST_EVERY = 4  # chunks
 CHUNK_LEN_START = 64  # tokens, until a chunk was measured
 ALONE = 2  # times as long, a chunk that nobody waits behind
+IDLE = 2  # times shorter, one of idle work
 CHUNK_LEN_MIN = 16  # a pass costs about as much for fewer
 
 
@@ -35,10 +36,13 @@ class Pace:
             return min(CHUNK_LEN_START, self.len_max)
         return min(max(int(self.tokens_per_s * self.s_target), CHUNK_LEN_MIN), self.len_max)
 
-    @property
-    def chunk_len_alone(self) -> int:
-        """For a prompt that nobody waits behind: fewer passes, each of more rows, read faster."""
-        return min(ALONE * self.chunk_len, self.len_max)
+    def chunk_len_of(self, *, alone: bool, idle: bool) -> int:
+        """For a prompt that nobody waits behind: fewer passes, each of more rows, read faster. For
+        idle work: half a chunk, for somebody may come and will wait behind it.
+        """
+        if idle:
+            return max(self.chunk_len // IDLE, min(CHUNK_LEN_MIN, self.len_max))
+        return min(ALONE * self.chunk_len, self.len_max) if alone else self.chunk_len
 
     def measured(self, tokens: int, seconds: float) -> None:
         """Takes in what a chunk took; a short rest is not measured, a pass has a fixed cost."""

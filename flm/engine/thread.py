@@ -21,6 +21,7 @@ from flm.errors import DeviceFailed, ModelLoading
 Listener = Callable[[Event], None]
 T = TypeVar("T")
 FLUSH_S_MAX = 8.0  # for what is kept in memory only, once all is over
+PAUSE_S = 0.05  # without work, before idle work begins
 QUIET_S = 1.0  # without work, before what is kept in memory only is made safe
 
 
@@ -127,13 +128,16 @@ class EngineThread:
         """Sleep until there is some; False when there never will be again."""
 
         def stirs() -> bool:
-            return bool(self._inbox or self._engine.busy or self._closing)
+            return bool(self._inbox or self._engine.pressed or self._closing)
 
         with self._wake:
-            if not self._wake.wait_for(stirs, timeout=QUIET_S):
+            # Who has just had an answer may come back with the next question: no idle work yet.
+            idle = not self._wake.wait_for(stirs, timeout=PAUSE_S) and not self._engine.busy
+            if idle and not self._wake.wait_for(stirs, timeout=QUIET_S):
                 self._engine.cache.spill(all_of_it=True)
                 self._wake.wait_for(stirs)
-            return bool(self._inbox or self._engine.busy)
+            busy = self._engine.pressed if self._closing else self._engine.busy
+            return bool(self._inbox or busy)
 
     def _read_inbox(self) -> None:
         with self._wake:  # so that `room` and `_submitted` agree

@@ -97,7 +97,7 @@ def test_a_short_rest_says_nothing_about_the_pace() -> None:
     pace = Pace(0.25, 4096)
     pace.measured(64, 0.1)
     before = pace.chunk_len
-    assert before < pace.chunk_len_alone <= pace.len_max
+    assert before < pace.chunk_len_of(alone=True, idle=False) <= pace.len_max
     assert before == 160
     pace.measured(3, 0.1)
     pace.measured(200, 0.0)
