@@ -15,7 +15,6 @@ from flm.errors import ModelNotFound
 
 # FastFlowLM's models (name: sizes) whose families have no folder here yet.
 NOT_YET: Mapping[str, str] = {
-    "deepseek-r1-0528": "8b",
     "embed-gemma": "300m",
     "gemma3": "1b 4b",
     "gemma4-it": "e2b e4b",
@@ -27,13 +26,8 @@ NOT_YET: Mapping[str, str] = {
     "lfm2.5-tk": "1.2b",
     "medgemma": "4b",
     "medgemma1.5": "4b",
-    "nanbeige4.1": "3b",
-    "phi4-mini-it": "4b",
     "qwen2.5-it": "3b",
     "qwen2.5vl-it": "3b",
-    "qwen3": "0.6b 1.7b 4b 8b",
-    "qwen3-it": "4b",
-    "qwen3-tk": "4b",
     "qwen3.6-moe": "35b-a3b",
     "qwen3vl-it": "4b",
     "translategemma": "4b",

@@ -47,7 +47,7 @@ def test_an_unknown_tag_gets_fastflowlms_words_and_the_nearest_tag() -> None:
     assert "did you mean smollm2?" in error.value.fix
 
 
-@pytest.mark.parametrize("tag", ["qwen3:4b", "gemma3", "whisper-v3:turbo"])
+@pytest.mark.parametrize("tag", ["qwen2.5-it:3b", "gemma3", "whisper-v3:turbo"])
 def test_fastflowlms_other_models_are_known_not_unknown(tag: str) -> None:
     with pytest.raises(ModelNotFound, match="cannot run yet"):
         find(tag)
