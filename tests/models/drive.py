@@ -131,3 +131,14 @@ def assert_alike_beside_others(
     alone = graph.decode(ids, lengths, range(1))
     elsewhere = graph.decode(ids, swapped, range(count - 1, count))
     np.testing.assert_array_equal(alone, elsewhere)
+
+
+def log_softmax(logits: np.ndarray) -> np.ndarray:
+    shifted = logits.astype(np.float64) - logits.max()
+    return shifted - np.log(np.exp(shifted).sum())
+
+
+def kl(wanted: np.ndarray, got: np.ndarray) -> float:
+    """Kullback-Leibler divergence of two rows of logits, in nats."""
+    p, q = log_softmax(wanted), log_softmax(got)
+    return float((np.exp(p) * (p - q)).sum())

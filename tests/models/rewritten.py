@@ -59,13 +59,15 @@ def float_gguf(
     return write_gguf(path, {**kept, **(changed or {})}, arrays)
 
 
-def published(file: GgufFile, config: Path, folder: Path) -> Path:
-    """A Hugging Face folder of the same model as 32-bit floats, under transformers' names: beside
-    `config`, tensors.json lists the published ones, layer 0 standing for all.
+def published(
+    file: GgufFile, config: Path, folder: Path, values: Mapping[str, Floats] | None = None
+) -> Path:
+    """A Hugging Face folder of the same model as 32-bit floats (`values`, or what flm reads), under
+    transformers' names: beside `config`, tensors.json lists them, layer 0 standing for all.
     """
     tensors = {}
     kind = file.text("general.architecture")
-    for name, array in floats(file).items():
+    for name, array in (values or floats(file)).items():
         if name.startswith("rope_"):
             continue
         if kind in INTERLEAVED and name.endswith(("attn_q.weight", "attn_k.weight")):

@@ -11,7 +11,14 @@ from flm.errors import BadModelFile
 from flm.graph.weights.gguf import GgufFile
 from flm.graph.weights.safetensors import SafetensorsFolder
 from flm.models.compile import compile_model
-from tests.models.drive import FIXTURES, Graph, assert_alike_beside_others, assert_parity, unpacked
+from tests.models.drive import (
+    FIXTURES,
+    Graph,
+    assert_alike_beside_others,
+    assert_parity,
+    kl,
+    unpacked,
+)
 from tests.models.gguf_writer import LETTERS
 from tests.models.rewritten import float_gguf, published
 
@@ -25,7 +32,8 @@ class Family:
     name: str
     file: GgufFile
     expected: Any
-    served: Graph  # int8 activations, three lanes
+    exact: Graph  # float32 activations; three lanes, as the next
+    served: Graph  # int8 activations
 
     @property
     def kind(self) -> str:
@@ -41,15 +49,31 @@ def family(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     name, folder = request.param, tmp_path_factory.mktemp(request.param)
     path = FIXTURES / name / f"{name}.{TYPES[name]}.gguf"
     file = GgufFile(path if path.exists() else unpacked(path, folder))
-    served = Graph(file, folder, int8_activations=True, lanes=3, context_length=None)
-    return Family(name, file, np.load(FIXTURES / name / "expected.npz"), served)
+    graphs = []
+    for int8_activations in (False, True):
+        place = folder / f"{int8_activations}"
+        place.mkdir()
+        length = CONTEXT_LENGTH.get(name)
+        graphs.append(
+            Graph(file, place, int8_activations=int8_activations, lanes=3, context_length=length)
+        )
+    return Family(name, file, np.load(FIXTURES / name / "expected.npz"), *graphs)
 
 
-def test_a_quantised_file_equals_transformers_on_its_weights(
-    family: Family, tmp_path: Path
-) -> None:
-    graph = Graph(family.file, tmp_path, context_length=family.context_length)
-    assert_parity(graph, family.expected, family.kind)
+def test_a_quantised_file_equals_transformers_on_its_weights(family: Family) -> None:
+    assert_parity(family.exact, family.expected, family.kind)
+
+
+def test_lanes_decoded_together_equal_transformers(family: Family) -> None:
+    lengths, wanted = family.expected["fixed_rows"][-3:], family.expected[f"{family.kind}.rows"]
+    got = family.exact.decode(family.expected["ids"], list(lengths), range(3))
+    np.testing.assert_allclose(got, wanted[-3:], atol=2e-4, rtol=0)
+
+
+def test_float16_rows_stay_close(family: Family, tmp_path: Path) -> None:
+    graph = Graph(family.file, tmp_path, row_dtype="float16", context_length=family.context_length)
+    got = graph.read(family.expected["ids"], [96])
+    assert kl(family.expected[f"{family.kind}.rows"][-1], got) < 1e-4
 
 
 def test_a_float_file_equals_transformers(family: Family, tmp_path: Path) -> None:
@@ -60,15 +84,14 @@ def test_a_float_file_equals_transformers(family: Family, tmp_path: Path) -> Non
 
 def test_a_published_folder_equals_transformers(family: Family, tmp_path: Path) -> None:
     config = FIXTURES / family.name / "hf" / "config.json"
-    if not config.with_name("tensors.json").exists():
-        pytest.skip("its folder is tested as it was published")
     source = SafetensorsFolder(published(family.file, config, tmp_path / "hf"), quantized=False)
     graph = Graph(source, tmp_path, context_length=family.context_length)
     assert_parity(graph, family.expected, family.kind)
 
 
-def test_any_chunking_gives_the_same_logits_and_rows(family: Family) -> None:
-    graph, ids = family.served, family.expected["ids"]
+@pytest.mark.parametrize("which", ["exact", "served"])
+def test_any_chunking_gives_the_same_logits_and_rows(family: Family, which: str) -> None:
+    graph, ids = getattr(family, which), family.expected["ids"]
     wanted = graph.read(ids, [len(ids)])
     kept = rows(graph, len(ids))
     for chunks in ([2] * 48, [90, 6], [2, 94], [31, 33, 32], [3, 5, 7, 11, 70]):
@@ -79,8 +102,9 @@ def test_any_chunking_gives_the_same_logits_and_rows(family: Family) -> None:
             assert np.array_equal(array, kept[name]), name
 
 
-def test_rows_put_back_are_gone_on_from_at_any_token(family: Family) -> None:
-    graph, ids = family.served, family.expected["ids"]
+@pytest.mark.parametrize("which", ["exact", "served"])
+def test_rows_put_back_are_gone_on_from_at_any_token(family: Family, which: str) -> None:
+    graph, ids = getattr(family, which), family.expected["ids"]
     wanted = graph.read(ids, [len(ids)])
     kept = rows(graph, 60)
     for end in (60, 37, 2):

@@ -1,13 +1,12 @@
-"""Llama as published, and with half-size rows; what all families share is in test_families."""
+"""Llama as it is published; what all families of rows share is in test_families."""
 
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from flm.graph.weights.gguf import GgufFile
 from flm.graph.weights.safetensors import SafetensorsFolder
-from tests.models.drive import FIXTURES, Graph, assert_parity, unpacked
+from tests.models.drive import FIXTURES, Graph, assert_parity, kl, unpacked
 
 FOLDER = FIXTURES / "llama"
 EXPECTED = np.load(FOLDER / "expected.npz")
@@ -32,21 +31,3 @@ def test_safetensors_quantised_at_import_stay_close(hf_folder: Path, tmp_path: P
     for position, wanted in zip(EXPECTED["fixed_rows"], EXPECTED["hf.rows"], strict=True):
         got = graph.read(IDS[: position + 1], [position + 1])
         assert kl(wanted, got) < 5e-3
-
-
-def test_float16_rows_stay_close(tmp_path: Path) -> None:
-    source = GgufFile(FOLDER / "llama.Q4_K_M.gguf")
-    graph = Graph(source, tmp_path, row_dtype="float16")
-    for position, wanted in zip(EXPECTED["fixed_rows"], EXPECTED["Q4_K_M.exact.rows"], strict=True):
-        assert kl(wanted, graph.read(IDS[: position + 1], [position + 1])) < 1e-4
-
-
-def log_softmax(logits: np.ndarray) -> np.ndarray:
-    shifted = logits.astype(np.float64) - logits.max()
-    return shifted - np.log(np.exp(shifted).sum())
-
-
-def kl(wanted: np.ndarray, got: np.ndarray) -> float:
-    """Kullback-Leibler divergence of two rows of logits, in nats."""
-    p, q = log_softmax(wanted), log_softmax(got)
-    return float((np.exp(p) * (p - q)).sum())

@@ -7,8 +7,7 @@ import pytest
 
 from flm.graph.weights.gguf import GgufFile
 from flm.models.cards import find
-from tests.models.drive import FIXTURES, Graph, assert_alike_beside_others
-from tests.models.test_llama import kl
+from tests.models.drive import FIXTURES, Graph, assert_alike_beside_others, kl
 
 EXPECTED = np.load(FIXTURES / "smollm2" / "expected.npz")
 IDS, ROWS = EXPECTED["ids"], EXPECTED["fixed_rows"]
