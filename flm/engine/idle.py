@@ -79,7 +79,8 @@ class IdleWork:
             self._audit(request, logits, now)
 
     def _audit(self, request: Request, logits: Array, now: float) -> None:
-        if not self._audit_every or len(self._expected) >= AUDITS_MAX:
+        full = len(self._expected) >= AUDITS_MAX or len(self._waiting) >= IDLE_MAX
+        if full or not self._audit_every:  # an audit pushes nothing out
             return
         self._reused += 1
         if self._reused % self._audit_every == 0:
@@ -90,7 +91,7 @@ class IdleWork:
             self.add(Sequence(audit, submitted_at=now))
 
     def check(self) -> None:
-        assert len(self._waiting) <= IDLE_MAX
+        assert len(self._waiting) <= IDLE_MAX + 1  # one may have been put back
         assert all(each.phase is Phase.WAITING for each in self._waiting)
         assert all(each.request.priority is Priority.IDLE for each in self._waiting)
 
