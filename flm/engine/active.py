@@ -44,7 +44,7 @@ class Active:
             lone = read == 1 and not lane.resident  # read otherwise, so no other may start from it
             assert lone or lane.resident == sequence.tokens[:read], "resident tokens are another's"
         if sequence.phase is Phase.PREFILL:
-            assert computed < sequence.prompt_length == length
+            assert computed < sequence.prompt_length <= length
         else:
             assert sequence.phase is Phase.DECODE
             assert computed == length - 1 >= sequence.prompt_length

@@ -9,7 +9,6 @@ Invariants, which `check` asserts:
 """
 
 from collections.abc import Callable
-from functools import partial
 
 from flm.core.event import Admitted, Event, Failed, Finished, FinishReason, Generated
 from flm.core.request import Priority, Request
@@ -18,8 +17,9 @@ from flm.core.step import Step
 from flm.devices.device import Array
 from flm.engine.active import Active, Flight, usage
 from flm.engine.counting import count_ahead, count_read, count_restored, count_wasted
-from flm.engine.following import followers, introduce, shared_length
+from flm.engine.following import followers, introduce
 from flm.engine.idle import IdleWork, keep_so_far
+from flm.engine.keeper import Keeper
 from flm.engine.logits import likeliest, report
 from flm.engine.reply import ReplyText
 from flm.engine.sampler import Sample, Sampler
@@ -30,7 +30,7 @@ from flm.errors import DeviceFailed, NoRoom, PassCancelled, QueueFull
 from flm.memory.lanes import Lanes
 from flm.prefix.cache import PrefixCache
 from flm.prefix.fetch import Fetch
-from flm.prefix.lease import Lease, Manners
+from flm.prefix.lease import Manners
 from flm.prefix.tally import WAITS
 from flm.runner.runner import Runner
 from flm.text.tokenizer import Tokenizer
@@ -69,6 +69,7 @@ class Engine:
         self._waiting = Waiting(cache)
         self._idle = IdleWork(cache, audit_every=audit_every)
         self._active: dict[str, Active] = {}  # by request id, oldest first
+        self._keeper = Keeper(cache, runner, self._active)
         self._at_work: tuple[str, ...] = ()  # whose fault an exception is
         self._flight: Flight | None = None
         self._events: list[Event] = []
@@ -193,9 +194,11 @@ class Engine:
         for overtaken in self._idle.overtaken(request):
             self._end(overtaken, FinishReason.CANCELLED)
         try:
+            for behind in self._keeper.keep_for(request):
+                self._start_from_lease(behind)
             landed = fetch is not None and fetch.land()
             reply, sample = ReplyText(request, self._tokenizer), self._sampler_for(request)
-            lease = self._lease(request)
+            lease = self._keeper.lease(request)
         except Exception:
             self._waiting.put_first(sequence)
             raise
@@ -221,7 +224,7 @@ class Engine:
         sequence.cuts, active.kept = lease.cuts, 0
         if lease.offset == sequence.prompt_length:  # read before, to the last token
             assert lease.logits is not None
-            self._take(active, lease.logits)
+            self._advance(active, lease.logits)
         elif lease.manners is Manners.MODEST and not lease.pays:
             self._finish(active, FinishReason.LENGTH)
 
@@ -254,8 +257,15 @@ class Engine:
             except Exception as error:  # of the device, or a bug of ours: the others go on
                 self._fail(active, error)
             else:
-                if span.end == len(active.sequence.tokens):
-                    self._take(active, logits[span.lane])
+                self._advance(active, logits[span.lane])
+
+    def _advance(self, active: Active, logits: Array) -> None:
+        """After a pass, or without one where all was kept."""
+        sequence = active.sequence
+        if sequence.computed == len(sequence.tokens):
+            self._take(active, logits)
+        elif sequence.computed == sequence.prompt_length:  # read again, its first token is known
+            sequence.phase = Phase.DECODE
 
     def _ready(self) -> list[Active]:
         """Those that can use a pass, oldest first: idle ones if no other is there."""
@@ -268,18 +278,30 @@ class Engine:
         """Whether the lane now holds what is computed. Left to here, for the first token of a
         prompt that was read to its end does not need it.
         """
-        sequence = active.sequence
+        if active.restored:
+            return True
+        lease, started = active.lease, self._clock()
+        tokens = active.sequence.tokens[: lease.offset]
         try:
-            if not active.restored:
-                tokens = sequence.tokens[: active.lease.offset]
-                started = self._clock()
-                copied = self._runner.restore(active.lane, tokens, active.lease.snapshots)
-                count_restored(self.cache.tally, sequence, copied, self._clock() - started)
+            copied = self._runner.restore(active.lane, tokens, lease.snapshots)
         except (NoRoom, DeviceFailed) as error:
-            self._fail(active, error)
+            if isinstance(error, NoRoom) or not lease.slot:
+                self._fail(active, error)
+            else:
+                self.cache.warn(f"Prefix cache: a kept prompt cannot be restored: {error}")
+                self._lanes.forget(active.lane)
+                self.cache.condemn(lease)
+                self._start_over(active)
             return False
         active.restored = True
+        count_restored(self.cache.tally, active.sequence, copied, self._clock() - started)
         return True
+
+    def _start_over(self, active: Active) -> None:
+        """From what else is kept; a first token that it has already stays."""
+        active.lease = self._keeper.lease(active.sequence.request)
+        active.sequence.phase = Phase.PREFILL
+        self._start_from_lease(active)
 
     def _run(self, step: Step, actives: list[Active]) -> dict[int, Array] | None:
         """Logits by lane, or None if some or all of `actives` had to go."""
@@ -307,29 +329,9 @@ class Engine:
         return logits
 
     def _keep(self, active: Active, logits: Array) -> None:
-        """Keep what was read if it ends at a boundary that the cache wants."""
         likeliest(logits)  # raises on NaN, which kept would fail every retry
-        sequence, lease = active.sequence, active.lease
-        for boundary in lease.boundaries[active.kept :]:
-            if boundary.offset > sequence.computed:
-                break
-            active.kept += 1
-            if lease.wants(boundary):
-                whole = boundary.offset == sequence.prompt_length
-                save = partial(self._runner.save, active.lane)
-                if lease.keep(boundary, save, logits if whole else None):
-                    self._share(active, boundary.offset)
-
-    def _share(self, reader: Active, offset: int) -> None:
-        """What `reader` has just kept saves the untouched from reading the same."""
-        for active in list(self._active.values()):
-            own = active.sequence.request
-            behind = own.reuse and not active.restored and active.sequence.computed < offset
-            if behind and shared_length(own.prompt, reader.sequence.request.prompt) >= offset:
-                before, active.lease = active.lease, self._lease(own)
-                active.lease.plan_forks_of(before)
-                before.close()
-                self._start_from_lease(active)
+        for behind in self._keeper.keep(active, logits):
+            self._start_from_lease(behind)
 
     def _take(self, active: Active, logits: Array) -> None:
         """The next token, if the sampler finds one: else this request fails, and no other."""
@@ -385,11 +387,3 @@ class Engine:
         active.sequence.phase = Phase.FINISHED
         self._lanes.release(active.lane)
         active.lease.close()
-
-    def _lease(self, request: Request) -> Lease:
-        manners = Manners.MODEST if request.priority is Priority.IDLE else Manners.USUAL
-        return self.cache.lease(
-            request.prompt,
-            manners=manners if request.reuse else Manners.BLIND,
-            agent=request.priority is Priority.AGENT,
-        )

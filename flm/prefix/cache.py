@@ -22,11 +22,11 @@ from flm.devices.device import Array
 from flm.prefix.addition import Addition
 from flm.prefix.disk.tier import DiskTier
 from flm.prefix.eviction import RANK, SHARED, Candidate, Policy, flm, hand_up
-from flm.prefix.fetch import Fetch
+from flm.prefix.fetch import Fetch, begin_fetch
 from flm.prefix.ghosts import Ghosts, Sighting, beyond, found
 from flm.prefix.lease import Lease, Manners, mib
 from flm.prefix.room import can_fit, candidates, over, standing
-from flm.prefix.spill import next_to_write, unwritten, write
+from flm.prefix.spill import begin_spill
 from flm.prefix.tally import CAPTURES, EVICTIONS, MISSES, Tally, count_unused, count_used
 from flm.prefix.trie import TOKEN_BYTES, Match, Node, Slot, Trie
 
@@ -98,7 +98,7 @@ class PrefixCache:
 
         Its last token is left to compute, for the logits to sample from, unless they are kept too.
         """
-        lease = self._open(prompt, manners, agent)
+        lease = self.open(prompt, manners, agent)
         slot, length = lease.slot, len(prompt.tokens)
         if slot:
             slot.used_at, slot.used_s = self.tick(), self.clock()
@@ -120,12 +120,27 @@ class PrefixCache:
         """What is known of `prompt`, and nothing is changed by asking."""
         offset = 0
         if prompt.domain in self.trie.roots:
-            _, offset = self._start_of(prompt, self.trie.find(prompt.domain, prompt.packed))
+            _, offset = self.start_of(prompt, self.trie.find(prompt.domain, prompt.packed))
         tier = "host" if offset else None
         stored = self.disk.store.find(prompt.domain, prompt.packed) if self.disk else None
         if stored and stored.offset > offset:
             offset, tier = stored.offset, "disk"
         return self._found(prompt, offset, tier)
+
+    def condemn(self, lease: Lease) -> None:
+        """What it starts from cannot be restored: close it, and let nobody else try."""
+        slot = lease.slot
+        assert slot, "nothing to restore"
+        lease.close()
+        node = self.slots.get(slot.number)
+        if node is None or any(each.slot is slot for each in self.leases):
+            return
+        tokens, domain = self.way_of(node)
+        self.ghosts.note(domain, tokens, Fate(FateKind.BROKEN, node.end, slot.kind))
+        if self.disk:
+            self.disk.remove(domain, tokens)
+        if not slot.writing:
+            self.drop(node)
 
     def clear(self, domain: str | None = None) -> int:
         """Give up what is kept, of one domain or of all; how many snapshots that were.
@@ -133,7 +148,7 @@ class PrefixCache:
         What a request is using stays until it is done, and what is on disk until `clear_disk`.
         """
         cleared = 0
-        for number, node in list(self.slots.items()):
+        for node in list(self.slots.values()):
             slot, root = node.slot, node
             while root.parent:
                 root = root.parent
@@ -141,10 +156,7 @@ class PrefixCache:
             if mine and slot and not any(one.node is node for one in self.leases):
                 if writing := slot.writing:
                     writing.cancel()  # what is under way finds nothing to hang on
-                del self.slots[number]
-                count_unused(self.tally, slot)
-                self.trie.take(node)
-                self.prune(node)
+                self.drop(node)
                 cleared += 1
         for name in [domain] if domain is not None else list(self.trie.roots):
             self.ghosts.forget(name)
@@ -161,53 +173,14 @@ class PrefixCache:
 
         `tokens_per_s` None: not known yet, so anything is.
         """
-        if self.disk is None:
-            return None
-        match = self.trie.find(prompt.domain, prompt.packed)
-        _, offset = self._start_of(prompt, match)
-        stored = self.disk.store.find(prompt.domain, prompt.packed)
-        if stored is None or stored.offset - offset < max(1, self.gain_min):
-            self._let_go(prompt.domain)
-            return None
-        for fetch in self.fetches:
-            if fetch.serves(stored):
-                fetch.users += 1
-                return fetch
-        addition = Addition(
-            domain=prompt.domain,
-            tokens=prompt.packed[: stored.offset * TOKEN_BYTES],
-            kind=stored.kind,
-            row_bytes=self.row_bytes,
-            state_bytes=self.state_bytes,
-            logits_bytes=stored.logits_bytes,
-            apart=True,
-        )
-        start, saved = addition.start(match), stored.offset - offset
-        if tokens_per_s and not self.disk.restore_pays(saved, stored, start, tokens_per_s):
-            self._let_go(prompt.domain)
-            return None
-        lease = self._open(prompt, Manners.USUAL, agent=False, at=match.node)
-        if not self.make_room(addition):
-            lease.close()
-            return None
-        size = addition.bytes(self.trie.find(addition.domain, addition.tokens))
-        self.bytes_coming += size
-        fetch = Fetch(self, lease, stored, self.disk.fetch(stored, start), size)
-        self.fetches.append(fetch)
-        return fetch
+        return begin_fetch(self, prompt, tokens_per_s)
 
     def spill(self, *, all_of_it: bool = False) -> bool:
         """Begin to write one more snapshot to the disk, if it is time to; whether it did.
 
         Lazily: only once memory is half full, or when `all_of_it` is to be safe.
         """
-        if self.transit:
-            self._pass_on()
-        node = next_to_write(self, all_of_it=all_of_it)
-        if node is None or node.slot is None or self.disk is None:
-            return False
-        write(self.disk, node.slot, unwritten(self, node))
-        return True
+        return begin_spill(self, all_of_it=all_of_it)
 
     def when_landed(self, wake: Callable[[], None]) -> None:
         """`wake` is called, on any thread, when something has come from the disk or is there."""
@@ -244,12 +217,12 @@ class PrefixCache:
         for lease in self.leases:
             lease.check()
 
-    def _open(
+    def open(
         self, prompt: Prompt, manners: Manners, agent: bool, *, at: Node | None = None
     ) -> Lease:
         """`at`: only to hold what leads there."""
         match = self.trie.find(prompt.domain, prompt.packed)
-        node, offset = self._start_of(prompt, match)
+        node, offset = self.start_of(prompt, match)
         slot = node.slot_through() if node.parent else None
         if manners is Manners.BLIND or at:
             node, offset, slot = at or self.trie.root(prompt.domain), 0, None
@@ -261,19 +234,6 @@ class PrefixCache:
         self.leases.add(lease)
         return lease
 
-    def _pass_on(self) -> None:
-        """Let go of what the disk has by now, and no request is on."""
-        held = {node for lease in self.leases for node in lease.node.path()}
-        for number, node in list(self.slots.items()):
-            if node.slot and node.slot.on_disk and node not in held:
-                del self.slots[number]
-                self.trie.take(node)
-                self.prune(node)
-
-    def _let_go(self, domain: str) -> None:
-        """Of a domain that was only asked about."""
-        self.prune(self.trie.root(domain))
-
     def _found(self, prompt: Prompt, offset: int, tier: str | None) -> Finding:
         seen = [self.ghosts.find(prompt)]
         if prompt.domain in self.trie.roots:
@@ -283,7 +243,7 @@ class PrefixCache:
             seen.insert(0, Sighting(match.length, beyond(node, matched)))
         return found(prompt, offset=offset, tier=tier, gain_min=self.gain_min, sightings=seen)
 
-    def _start_of(self, prompt: Prompt, match: Match) -> tuple[Node, int]:
+    def start_of(self, prompt: Prompt, match: Match) -> tuple[Node, int]:
         """Where `prompt` can start: a node, and an offset in its edge, usually its end."""
         length = len(prompt.tokens)
         assert length, "an empty prompt"
@@ -355,6 +315,13 @@ class PrefixCache:
             assert going, "fits, but there is nothing left to give up"
             self._give_up(going)
 
+    def drop(self, node: Node) -> None:
+        """Keep it no longer; the rows that lead to it alone go too."""
+        slot = self.trie.take(node)
+        del self.slots[slot.number]
+        count_unused(self.tally, slot)
+        self.prune(node)
+
     def prune(self, node: Node) -> None:
         """Remove the rows that lead to `node` and nowhere else."""
         while not (node.children or node.slot or any(each.node is node for each in self.leases)):
@@ -365,7 +332,7 @@ class PrefixCache:
             node = node.parent
 
     def _give_up(self, going: Candidate) -> None:
-        node = self.slots.pop(going.number)
+        node = self.slots[going.number]
         # FastFlowLM's word for all that is not shared: it ends what was a whole prompt, or nearly.
         kind = going.kind.value if going.kind in SHARED else "end"
         which = "an outgrown" if going.outgrown else "the least recently used"
@@ -376,10 +343,8 @@ class PrefixCache:
             if not (self.disk and self.disk.store.holds(domain, tokens)):
                 fate = Fate(FateKind.EVICTED, node.end, slot.kind, going.outgrown)
                 self.ghosts.note(domain, tokens, fate)
-            count_unused(self.tally, slot)
             hand_up(node)
-        self.trie.take(node)
-        self.prune(node)
+        self.drop(node)
 
     def way_of(self, node: Node) -> tuple[bytes, str]:
         """The tokens that lead to it, packed, and its domain."""

@@ -8,10 +8,11 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
 from flm.core.finding import Fate, FateKind
-from flm.core.prompt import Boundary
+from flm.core.prompt import Boundary, Prompt
 from flm.memory.snapshot import Snapshot
+from flm.prefix.addition import Addition
 from flm.prefix.disk.stored import BrokenEntry, Loaded, Stored
-from flm.prefix.lease import Lease
+from flm.prefix.lease import Lease, Manners
 from flm.prefix.trie import TOKEN_BYTES
 
 if TYPE_CHECKING:
@@ -93,3 +94,39 @@ class Fetch:
     def _release(self) -> None:
         self._cache.bytes_coming -= self.bytes_reserved
         self.bytes_reserved = 0
+
+
+def begin_fetch(cache: "PrefixCache", prompt: Prompt, tokens_per_s: float | None) -> Fetch | None:
+    """As PrefixCache.fetch."""
+    if cache.disk is None:
+        return None
+    match = cache.trie.find(prompt.domain, prompt.packed)
+    _, offset = cache.start_of(prompt, match)
+    stored = cache.disk.store.find(prompt.domain, prompt.packed)
+    if stored is None or stored.offset - offset < max(1, cache.gain_min):
+        cache.prune(cache.trie.root(prompt.domain))  # a domain that was only asked about
+        return None
+    for fetch in cache.fetches:
+        if fetch.serves(stored):
+            fetch.users += 1
+            return fetch
+    addition = Addition(
+        domain=prompt.domain,
+        tokens=prompt.packed[: stored.offset * TOKEN_BYTES],
+        kind=stored.kind,
+        row_bytes=cache.row_bytes,
+        state_bytes=cache.state_bytes,
+        logits_bytes=stored.logits_bytes,
+        apart=True,
+    )
+    start, saved = addition.start(match), stored.offset - offset
+    pays = not tokens_per_s or cache.disk.restore_pays(saved, stored, start, tokens_per_s)
+    lease = cache.open(prompt, Manners.USUAL, agent=False, at=match.node)
+    if not pays or not cache.make_room(addition):
+        lease.close()
+        return None
+    size = addition.bytes(cache.trie.find(addition.domain, addition.tokens))
+    cache.bytes_coming += size
+    fetch = Fetch(cache, lease, stored, cache.disk.fetch(stored, start), size)
+    cache.fetches.append(fetch)
+    return fetch

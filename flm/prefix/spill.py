@@ -14,6 +14,17 @@ if TYPE_CHECKING:
 SPILL_FROM = 0.5  # of memory filled; below, nothing is near being given up
 
 
+def begin_spill(cache: "PrefixCache", *, all_of_it: bool) -> bool:
+    """As PrefixCache.spill."""
+    if cache.transit:
+        pass_on(cache)
+    node = next_to_write(cache, all_of_it=all_of_it)
+    if node is None or node.slot is None or cache.disk is None:
+        return False
+    write(cache.disk, node.slot, unwritten(cache, node))
+    return True
+
+
 def next_to_write(cache: "PrefixCache", *, all_of_it: bool) -> Node | None:
     """Of those the disk lacks: the one that would go first, or the newest when all are to go.
 
@@ -52,6 +63,14 @@ def write(disk: DiskTier, slot: Slot, item: Unwritten) -> None:
         slot.writing = None
 
     future.add_done_callback(written)
+
+
+def pass_on(cache: "PrefixCache") -> None:
+    """Let go of what the disk has by now, and no request is on."""
+    held = {node for lease in cache.leases for node in lease.node.path()}
+    for node in list(cache.slots.values()):
+        if node.slot and node.slot.on_disk and node not in held:
+            cache.drop(node)
 
 
 def _lacking(slot: Slot | None) -> bool:

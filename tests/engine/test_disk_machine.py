@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule, run_state_machine_as_test
 
 from flm.memory.layout import MemoryLayout
+from flm.prefix.spill import pass_on
 from tests.engine.rig import VOCABULARY, Rig
 from tests.engine.test_disk import store_for
 from tests.engine.test_machine import (
@@ -64,7 +65,7 @@ class DiskMachine(EngineMachine):
     @rule()
     def forget(self) -> None:
         """Memory lets go of what the disk has."""
-        self.rig.cache._pass_on()
+        pass_on(self.rig.cache)
 
     def lost(self) -> list[tuple[int, ...]]:
         """What was asked for and the disk has more of than memory."""

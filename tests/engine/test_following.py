@@ -113,9 +113,6 @@ def test_who_arrives_while_it_is_read_waits_for_it_too(tmp_path, layout, later: 
     answered(rig, tmp_path, layout, user(1), user(2))
 
 
-@pytest.mark.xfail(
-    strict=True, reason="what a lane has read is not there for others before a boundary keeps it"
-)
 @pytest.mark.parametrize("later", [6, 9])
 def test_rows_that_are_read_are_there_for_who_comes_later(tmp_path, later: int) -> None:
     """Past what they share, where no boundary is: with state it is too late, rows can be cut."""

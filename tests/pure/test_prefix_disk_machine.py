@@ -18,6 +18,7 @@ from flm.core.prompt import Boundary, BoundaryKind, Prompt
 from flm.prefix.disk.stored import Stored
 from flm.prefix.eviction import ORDER, POLICIES
 from flm.prefix.fetch import Fetch
+from flm.prefix.spill import pass_on
 from tests.pure.test_prefix_machine import Running, Traffic
 from tests.pure.toy import ROW_BYTES, snapshot_bytes
 from tests.pure.toy_disk import QUICK, ToyDisk, packed
@@ -109,7 +110,7 @@ class Walk(Traffic):
 
     def forget(self) -> None:
         """Memory lets go of what the disk has."""
-        self.cache._pass_on()
+        pass_on(self.cache)
 
     def ask(self) -> None:
         """For what the disk has more of than memory, and mostly more."""

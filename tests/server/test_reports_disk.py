@@ -176,10 +176,6 @@ def test_a_disk_that_cannot_be_read_costs_its_entries_and_no_request(
     assert any("Input/output error" in line for line in machine.warnings)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="a restore that fails fails the request, and the snapshot stays for the next to fail on",
-)
 def test_a_snapshot_that_cannot_be_restored_is_met_once_and_the_prompt_is_read(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -218,6 +218,15 @@ class Holdings:
                 self.say_failed(error)
             return True
 
+    def remove(self, entry: Entry) -> None:
+        with self.changing:
+            change = Change()
+            with self.lock:
+                if entry.number not in self.tree.entries:
+                    return
+                self._take(entry, change)
+            self.apply(change)
+
     def clear(self, domain: str | None = None) -> int:
         """Remove all snapshots of a domain, or of all; how many."""
         with self.changing:

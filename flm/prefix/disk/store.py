@@ -191,6 +191,13 @@ class DiskStore:
                 self._holdings.say_failed(error)
                 return 0
 
+    def remove(self, domain: str, tokens: bytes) -> None:
+        """The snapshot exactly there, if there is one."""
+        with self._lock:
+            entry = self._entry(domain, tokens)
+        if entry:
+            self._holdings.remove(entry)
+
     def clear(self, domain: str | None = None) -> int:
         """Remove all snapshots of a domain, or of all; how many."""
         return self._holdings.clear(domain)

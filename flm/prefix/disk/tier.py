@@ -112,6 +112,10 @@ class DiskTier:
         future.add_done_callback(lambda done: self._written(size))
         return future
 
+    def remove(self, domain: str, tokens: bytes) -> None:
+        """The snapshot exactly there, soon."""
+        self._writer.submit(self.store.remove, domain, tokens)
+
     def close(self, *, finish: bool = True, within_s: float | None = None) -> None:
         """Write what waits, at full speed and for so long at most, or give it up; then close the
         store."""
