@@ -1,0 +1,201 @@
+"""Deliberate bugs in the prefix cache, each of which a test must catch.
+
+    python -m tests.mutants
+
+Each is a piece of text that stands once in its file, and what takes its place in a temporary copy
+of the tree. The tests named with it then have to fail.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+COPIED = ("flm", "models", "bench", "tests", "docs", "pyproject.toml")
+PURE = "tests/pure"
+TIMEOUT_S = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    file: str
+    text: str
+    instead: str
+    tests: tuple[str, ...]
+
+
+DISK = (f"{PURE}/test_prefix_disk.py", f"{PURE}/test_prefix_disk_spill.py")
+MUTANTS = (
+    Mutant(  # a hit that leaves nothing to compute, without logits
+        "flm/prefix/cache.py",
+        "furthest = max(0, length - self.read_min)",
+        "furthest = length",
+        (f"{PURE}/test_prefix_scenarios.py",),
+    ),
+    Mutant(  # what is on its way is not counted
+        "flm/prefix/cache.py",
+        "needed = self.bytes_kept + self.bytes_coming + addition.bytes(match)",
+        "needed = self.bytes_kept + addition.bytes(match)",
+        DISK,
+    ),
+    Mutant(  # the save rule forgets where the request began
+        "flm/prefix/lease.py",
+        "gain, gain_min = boundary.offset - self.offset, self._cache.gain_min",
+        "gain, gain_min = boundary.offset, self._cache.gain_min",
+        (f"{PURE}/test_prefix_scenarios.py", f"{PURE}/test_prefix_log.py"),
+    ),
+    Mutant(  # a lease rests on nothing
+        "flm/prefix/lease.py",
+        "before, self.node = self.node, match.node",
+        "before = match.node",
+        (f"{PURE}/test_prefix_budget.py",),
+    ),
+    Mutant(  # a split edge keeps one row too many above
+        "flm/prefix/trie.py",
+        "node.rows[name] = array[:, count:].copy()",
+        "node.rows[name] = array[:, count - 1 : -1].copy()",
+        DISK[1:],
+    ),
+    Mutant(  # domains share a root
+        "flm/prefix/trie.py",
+        "return self.roots.setdefault(domain, Node",
+        'return self.roots.setdefault("", Node',
+        DISK[:1],
+    ),
+    Mutant(  # one future less than all agree on
+        "flm/prefix/boundaries.py",
+        "found.append((kind, min(",
+        "found.append((kind, max(",
+        (f"{PURE}/test_boundaries.py", f"{PURE}/test_boundaries_encoder.py"),
+    ),
+    Mutant(  # what an edge shares in part is relied on while it may go
+        "flm/prefix/addition.py",
+        "length = match.node.end if self.apart else match.length",
+        "length = match.length",
+        (f"{PURE}/test_prefix_disk_machine.py",),
+    ),
+    Mutant(  # rows kept meanwhile stay alive behind a view
+        "flm/prefix/fetch.py",
+        "array[:, skip:].copy()",
+        "array[:, skip:]",
+        DISK[:1],
+    ),
+    Mutant(  # what comes is one row off
+        "flm/prefix/fetch.py",
+        "skip = start - loaded.start",
+        "skip = max(0, start - loaded.start - 1)",
+        DISK[:1],
+    ),
+    Mutant(  # who cancels first takes it from the others
+        "flm/prefix/fetch.py",
+        "self.users -= 1",
+        "self.users = 0",
+        DISK[:1],
+    ),
+    Mutant(  # what is being written is given up
+        "flm/prefix/room.py",
+        "writing = {node for node in slots if node.slot and node.slot.writing}",
+        "writing: set[Node] = set()",
+        DISK[1:],
+    ),
+    Mutant(  # eager, not lazy
+        "flm/prefix/spill.py",
+        "SPILL_FROM = 0.5",
+        "SPILL_FROM = 0.0",
+        DISK[1:],
+    ),
+    Mutant(  # what was outgrown is written all the same
+        "flm/prefix/spill.py",
+        " and node not in old]",
+        "]",
+        DISK[1:],
+    ),
+    Mutant(  # a torn frame is believed
+        "flm/prefix/disk/frames.py",
+        "if bytes(head) != self.head(arrays):",
+        "if len(head) != len(self.head(arrays)):",
+        (f"{PURE}/test_disk_damage.py",),
+    ),
+    Mutant(  # the index has it before its files lie there
+        "flm/prefix/disk/draft.py",
+        "self._new(name).rename(self.folder.path / name)",
+        "pass",
+        (f"{PURE}/test_disk_store.py",),
+    ),
+    Mutant(  # a read does not hold what it has chosen
+        "flm/prefix/disk/tier.py",
+        "pinned, size = self.store.pin(stored), stored.bytes(start)",
+        "pinned, size = False, stored.bytes(start)",
+        (f"{PURE}/test_disk_tier.py",),
+    ),
+    Mutant(  # all requests wait for the disk with one
+        "flm/engine/waiting.py",
+        "return fetch is None or fetch.done",
+        "return not self._fetches or (fetch is not None and fetch.done)",
+        ("tests/engine/test_disk.py",),
+    ),
+    Mutant(  # a cancelled request leaves its fetch
+        "flm/engine/waiting.py",
+        "                fetch.close()\n        return found",
+        "                pass\n        return found",
+        ("tests/engine/test_disk.py",),
+    ),
+)
+
+
+def failing(tests: tuple[str, ...], tree: Path) -> str | None:
+    """The first of them that fails, None if all pass."""
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
+    run = subprocess.run(
+        [*command, f"--timeout={TIMEOUT_S}", *tests],
+        cwd=tree, capture_output=True, text=True, check=False, env=_environment(tree),
+    )  # fmt: skip
+    if run.returncode == 0:
+        return None
+    failed = re.search(r"^(?:FAILED|ERROR) (\S+)", run.stdout, re.MULTILINE)
+    return failed[1] if failed else run.stdout[-300:] + run.stderr[-300:]
+
+
+def caught_by(mutant: Mutant, tree: Path) -> str | None:
+    place = tree / mutant.file
+    source = place.read_text()
+    assert source.count(mutant.text) == 1, f"not once in {mutant.file}: {mutant.text}"
+    place.write_text(source.replace(mutant.text, mutant.instead))
+    try:
+        return failing(mutant.tests, tree)
+    finally:
+        place.write_text(source)
+
+
+def survivors() -> list[Mutant]:
+    """Says of each what caught it."""
+    found = []
+    with tempfile.TemporaryDirectory() as home:
+        tree = Path(home)
+        for name in COPIED:
+            if (ROOT / name).is_dir():
+                shutil.copytree(ROOT / name, tree / name, symlinks=True)
+            else:
+                shutil.copy(ROOT / name, tree / name)
+        tests = tuple(sorted({test for mutant in MUTANTS for test in mutant.tests}))
+        assert failing(tests, tree) is None, "a test that fails anyway catches nothing"
+        for mutant in MUTANTS:
+            test = caught_by(mutant, tree)
+            line = mutant.text.strip().splitlines()[0]
+            print(f"{mutant.file}: {line[:70]}\n    {test or 'SURVIVES'}", flush=True)
+            if test is None:
+                found.append(mutant)
+    return found
+
+
+def _environment(tree: Path) -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+if __name__ == "__main__":
+    sys.exit(1 if survivors() else 0)
