@@ -15,8 +15,6 @@ from flm.graph.weights.blocks import Matrix
 from flm.models.shape import Shape
 from flm.models.weights import Weights
 
-_MISSING = (KeyError, TypeError, ValueError)
-
 
 @dataclass(frozen=True, slots=True)
 class Rope:
@@ -33,12 +31,12 @@ def rope_of(w: Weights, shape: Shape) -> Rope:
     scaling = shape.rope_scaling
     kind = scaling.get("rope_type", scaling.get("type", "default"))
     rules = {"default": _default, "linear": _linear, "llama3": _llama3, "yarn": _yarn}
-    if kind not in rules:
+    if not isinstance(kind, str) or kind not in rules:
         raise UnsupportedModel(f"rope scaling {kind!r} is not built", fix="take another model")
     try:
         with np.errstate(divide="ignore", invalid="ignore"):
             return checked(w, rules[kind](plain, scaling, shape))
-    except _MISSING as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise BadModelFile(f"rope scaling {kind} has no number for {error}") from error
 
 

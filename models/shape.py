@@ -128,5 +128,5 @@ def _from_config(config: dict[str, Any]) -> Shape:
             rope_scaling=dict(rope),
             rotary_width=int(head_width * float(partial)),
         )
-    except (KeyError, TypeError, ValueError, ZeroDivisionError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
         raise BadModelFile(f"config.json: {error!r}") from error

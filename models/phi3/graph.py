@@ -97,7 +97,7 @@ def _longrope(w: Weights, shape: Shape) -> LongRope | None:
         return None
     try:
         return _from_config(source.config, scaling, shape)
-    except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
+    except (KeyError, TypeError, ValueError, ArithmeticError) as error:
         raise BadModelFile(f"config.json: {error!r}") from error
 
 

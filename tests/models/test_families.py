@@ -17,6 +17,7 @@ from tests.models.drive import (
     assert_alike_beside_others,
     assert_parity,
     kl,
+    log_softmax,
     unpacked,
 )
 from tests.models.gguf_writer import LETTERS
@@ -120,6 +121,32 @@ def test_ragged_batched_decode_gives_a_lane_the_same_bits_beside_others(family: 
 
 def rows(graph: Graph, count: int) -> dict[str, np.ndarray]:
     return {name: buffer.array()[0, :, :count].copy() for name, buffer in graph.memory.items()}
+
+
+# What llama.cpp, all in float32, gives the best tokens after Qwen3's prompt: id, log-probability.
+SCALED = [
+    ({"type": "linear", "factor": 3.0}, {274: -0.6664, 507: -0.7213, 421: -8.6724}),
+    (
+        {"type": "yarn", "factor": 4.0, "original_context_length": 256},
+        {1512: -0.1784, 1974: -2.0946, 915: -3.5689},
+    ),
+    (
+        {"type": "yarn", "factor": 8.0, "original_context_length": 64, "attn_factor": 0.9},
+        {1919: -0.6216, 507: -0.7772, 1733: -6.1969},
+    ),
+]
+
+
+@pytest.mark.parametrize(("scaling", "wanted"), SCALED)
+def test_scaled_positions_equal_llama_cpps(
+    scaling: dict[str, object], wanted: dict[int, float], tmp_path: Path
+) -> None:
+    file = GgufFile(unpacked(FIXTURES / "qwen3" / "qwen3.Q4_0.gguf", tmp_path))
+    changed = {f"qwen3.rope.scaling.{key}": item for key, item in scaling.items()}
+    source = GgufFile(float_gguf(file, tmp_path / "scaled.gguf", changed))
+    ids = np.load(FIXTURES / "qwen3" / "expected.npz")["ids"]
+    got = log_softmax(Graph(source, tmp_path).read(ids, [len(ids)]))
+    np.testing.assert_allclose(got[list(wanted)], list(wanted.values()), atol=2e-4, rtol=0)
 
 
 @pytest.fixture(scope="module")
