@@ -111,13 +111,13 @@ def _engine(
     clock: Callable[[], float],
 ) -> Engine:
     layout = bundle.layouts[plan.row_dtype]
-    program = device.load(bundle.graph(plan.row_dtype))
+    program = device.load(bundle.graph(plan.row_dtype, plan.context_length))
     lanes = Lanes(device, layout, count=plan.lanes, capacity_max=plan.context_length + 1)
     runner = Runner(program, device, layout, lanes, vocabulary=bundle.vocabulary)
     cache = open_cache(
         bundle,
         layout,
-        plan.row_dtype,
+        plan,
         settings,
         replace(limits, bytes=plan.prefix),
         device=device,

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from flm.core.sizes import MIB
 from flm.devices.device import Device
+from flm.engine.plan import MemoryPlan
 from flm.graph.bundle import Bundle
 from flm.memory.layout import MemoryLayout
 from flm.models.cards import Card
@@ -43,7 +44,7 @@ class Limits:
 def open_cache(
     bundle: Bundle,
     layout: MemoryLayout,
-    row_dtype: str,
+    plan: MemoryPlan,
     settings: Settings,
     limits: Limits,
     *,
@@ -60,7 +61,9 @@ def open_cache(
         try:
             store = DiskStore(
                 root,
-                identity_of(bundle, row_dtype, device=device.name),
+                identity_of(
+                    bundle, plan.row_dtype, device=device.name, context_length=plan.context_length
+                ),
                 layout,
                 bytes_max=settings.prefix_disk_mb * MIB,
                 read_min=read_min,

@@ -42,6 +42,9 @@ def test_a_bundle_is_known_by_its_key_its_text_files_and_its_memory(tmp_path: Pa
     assert new(replace(bundle, key="other"))
     assert new(row_dtype="float16")
     assert new(device="null")
+    by_length = replace(bundle, context_length_short=512)
+    short = identity_of(by_length, "float32", device="cpu", context_length=512)
+    assert short != identity_of(by_length, "float32", device="cpu", context_length=513)
     for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
         for text in ("one", "two"):
             (tmp_path / name).write_text(text)

@@ -20,7 +20,7 @@ TEMPLATE_FILES = ("chat_template.jinja", "chat_template.json", "tokenizer_config
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    source: str  # of weights and quantisation: the bundle's key
+    source: str  # of weights and quantisation: the bundle's key, and which of its graphs
     graph: int  # its version, and that of its numbers
     tokenizer: str  # sha256
     template: str  # sha256
@@ -42,12 +42,14 @@ class Identity:
         return hashlib.sha256(self.json.encode()).hexdigest()[:32]
 
 
-def identity_of(bundle: Bundle, row_dtype: str, *, device: str) -> Identity:
-    """Of a bundle as served on `device` with rows of `row_dtype`."""
+def identity_of(
+    bundle: Bundle, row_dtype: str, *, device: str, context_length: int | None = None
+) -> Identity:
+    """Of a bundle as served on `device` with rows of `row_dtype`, for contexts of that length."""
     from importlib.metadata import version
 
     return Identity(
-        source=bundle.key,
+        source=f"{bundle.key} {bundle.graph(row_dtype, context_length).name}",
         graph=GRAPH_VERSION,
         tokenizer=_hash(bundle.folder, TOKENIZER_FILES),
         template=_hash(bundle.folder, TEMPLATE_FILES),
