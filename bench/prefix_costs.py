@@ -16,14 +16,17 @@ import numpy as np
 
 from bench.prefix import quiet
 from bench.rows import ROOT, keep
+from bench.shapes import qwen35
 from bench.traffic import conversation, recorded, small_vocabulary
 from flm.core.prompt import Boundary, BoundaryKind, Prompt
 from flm.core.sizes import MIB
 from flm.core.tensor import MemoryKind
 from flm.devices.cpu import CpuDevice
 from flm.devices.machine import cores_physical
+from flm.engine.residency import load
 from flm.hub.prepare import prepare_model
 from flm.hub.pull import pull
+from flm.llm import LLM
 from flm.memory.lanes import Lanes
 from flm.memory.layout import MemoryLayout, MemoryTensor
 from flm.memory.snapshot import Snapshot
@@ -207,7 +210,42 @@ def carry(name: str, runner: Runner, lanes: Lanes, tokens: tuple[int, ...], size
     )
 
 
-FIGURES = (leases, explains, memory)
+def keeping() -> None:
+    """To the first token of a cold chat, with all its places kept and with none."""
+    settings = replace(
+        Settings(), model_path=ROOT / ".cache" / "flm", prefix_disk_mb=0, read_ahead=False, lanes=1
+    )
+    gguf = pull("smollm2:135m", settings, progress=lambda *_: None)
+    for model, path in (("SmolLM2", gguf), ("Qwen3.5 0.3B", qwen35(gguf))):
+        prepared = prepare_model(str(path), settings)
+        sides = {
+            "kept": LLM(load(*prepared, settings)),
+            "not_kept": LLM(load(*prepared, replace(settings, reuse_prompt=False))),
+        }
+        for words, rounds in ((1800, 5), (7000, 3)):
+            took: dict[str, list[float]] = {name: [] for name in sides}
+            for seed in range(rounds):
+                numbers = np.random.default_rng(seed * 10_000 + words).integers(10, 99, words // 2)
+                system = " ".join(map(str, numbers))
+                chat = [{"role": "system", "content": system}, {"role": "user", "content": "Sum?"}]
+                for name, llm in sides.items():
+                    usage = llm.chat(chat, max_tokens=1, temperature=0).usage
+                    assert usage.cached_tokens < 64, "not cold"
+                    took[name].append(usage.prefill_s)
+            ratios = [a / b for a, b in zip(took["kept"], took["not_kept"], strict=True)]
+            keep(
+                "prefix_costs",
+                f"{model}, keeping a cold prompt, TTFT",
+                prompt_tokens=usage.prompt_tokens,
+                **{name: statistics.median(each) for name, each in took.items()},
+                ratio=statistics.median(ratios),
+                most=1.05 if words < 4000 else 1.02,
+            )
+        for llm in sides.values():
+            llm.close()
+
+
+FIGURES = (leases, explains, memory, keeping)
 
 
 def main() -> None:
