@@ -44,10 +44,10 @@ def standing(cache: "PrefixCache", addition: Addition) -> Standing:
 def can_fit(cache: "PrefixCache", addition: Addition, stand: Standing) -> bool:
     """Whether it would, with all that is loose given up."""
     match = cache.trie.find(addition.domain, addition.tokens)
-    if match.child not in stand.held:
-        match = Match(match.node, None, match.node.end)
     stuck = [node for node in cache.slots.values() if node not in stand.loose]
     ways = {way for node in stuck for way in node.path()} | set(stand.held)
+    if match.child not in ways:
+        match = Match(match.node, None, match.node.end)
     bytes_stuck = sum(node.end - node.start for node in ways) * cache.row_bytes
     bytes_stuck += sum(node.slot.bytes for node in stuck if node.slot)
     fits = cache.bytes_coming + bytes_stuck + addition.bytes(match) <= cache.bytes_max
