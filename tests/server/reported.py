@@ -13,15 +13,19 @@ from typing import Any
 import httpx
 
 from flm.core.prompt import Prompt
+from flm.core.request import Request, SamplingParams
 from flm.core.tensor import MemoryKind
 from flm.memory.layout import MemoryLayout
 from flm.settings import Settings
 from tests.server.house import LAYOUT, STATEFUL, House, in_process, open_house
+from tests.server.test_leaving import Gate
 
 SETTINGS = Settings(
     api_keys=(), lanes=2, queue_max=8, ping_interval_s=0.1, read_ahead=False, prefix_min_gain=64
 )
 GREEDY: dict[str, Any] = {"model": "tiny:1m", "temperature": 0, "max_tokens": 8}
+WAIT_S = 10
+HELD = Request("held", Prompt((20, 21)), SamplingParams(temperature=0), max_tokens=1, reuse=False)
 LAYOUTS = {"rows": LAYOUT, "state": STATEFUL}
 
 
@@ -46,13 +50,22 @@ class Caller:
         return self._runner.run(self._client.post(path, json=GREEDY | fields, timeout=60))
 
     def together(self, *bodies: dict[str, Any]) -> list[Read]:
-        """Chats that arrive at once."""
+        """Chats that arrive at once: the engine is in a pass for another until all are there."""
+        engine, gate = self.house.resident.thread, Gate()
+        self.house.during_passes(gate)
+        engine.submit(HELD, lambda event: None)
+        assert gate.reached.wait(WAIT_S)
 
         async def send() -> list[httpx.Response]:
-            posts = (
-                self._client.post("/v1/chat/completions", json=GREEDY | body, timeout=60)
+            posts = [
+                asyncio.ensure_future(
+                    self._client.post("/v1/chat/completions", json=GREEDY | body, timeout=60)
+                )
                 for body in bodies
-            )
+            ]
+            while engine.waiting < len(bodies) and not any(post.done() for post in posts):
+                await asyncio.sleep(0.001)  # as long as it takes to render them
+            gate.open()
             return await asyncio.gather(*posts)
 
         return [read_of(response) for response in self._runner.run(send())]
