@@ -19,8 +19,8 @@ from flm.core.chat import Conversation
 from flm.core.finding import Fate, FateKind, Finding
 from flm.core.prompt import BoundaryKind, Prompt
 from flm.prefix.changes import NEAR, Change, change_of, same_words
-from flm.prefix.ghosts import TOKEN_BYTES
 from flm.prefix.places import Part, Pieces, Place, Places, Span, char_at, tool_name
+from flm.prefix.trie import TOKEN_BYTES
 from flm.text.tokenizer import Tokenizer
 
 AROUND_TOKENS = 12  # shown on each side

@@ -15,8 +15,8 @@ from typing import Protocol, Self
 from flm.core.alike import common_length
 from flm.core.finding import Fate, Finding
 from flm.core.prompt import Prompt
+from flm.prefix.trie import TOKEN_BYTES
 
-TOKEN_BYTES = 4  # token ids are int32, packed
 NODE_BYTES = 640  # what a node takes beside its tokens, about
 FATE_BYTES = 320
 THEIRS_MAX = 16_384  # tokens of the likest earlier prompt that a finding carries

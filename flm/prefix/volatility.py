@@ -16,7 +16,7 @@ from flm.core.finding import Finding
 from flm.core.prompt import BoundaryKind, Prompt
 from flm.prefix.changes import Change
 from flm.prefix.explain import Explanation
-from flm.prefix.ghosts import TOKEN_BYTES
+from flm.prefix.trie import TOKEN_BYTES
 
 LINEAGES_MAX = 64
 HEADS_MAX = 8

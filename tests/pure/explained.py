@@ -11,7 +11,8 @@ from flm.core.finding import Fate, FateKind, Finding
 from flm.core.prompt import BoundaryKind
 from flm.prefix.boundaries import BoundaryFinder
 from flm.prefix.explain import Explanation, explain
-from flm.prefix.ghosts import TOKEN_BYTES, Ghosts, found
+from flm.prefix.ghosts import Ghosts, found
+from flm.prefix.trie import TOKEN_BYTES
 from flm.prefix.volatility import Volatility
 from flm.text.template import CHATML, ChatTemplate
 from flm.text.tokenizer import Tokenizer

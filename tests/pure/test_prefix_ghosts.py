@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from flm.core.finding import Fate, FateKind
 from flm.core.prompt import BoundaryKind, Prompt
-from flm.prefix.ghosts import FATE_BYTES, NODE_BYTES, TOKEN_BYTES, Ghosts, Sighting, beyond, found
-from flm.prefix.trie import Node
+from flm.prefix.ghosts import FATE_BYTES, NODE_BYTES, Ghosts, Sighting, beyond, found
+from flm.prefix.trie import TOKEN_BYTES, Node
 
 EVICTED = FateKind.EVICTED
 
