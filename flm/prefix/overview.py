@@ -12,7 +12,7 @@ from itertools import islice
 from flm.core.prompt import BoundaryKind, Prompt
 from flm.prefix.cache import PrefixCache
 from flm.prefix.disk.store import DiskStore
-from flm.prefix.disk.stored import Overview as OnDisk
+from flm.prefix.disk.stored import OnDisk
 from flm.prefix.trie import TOKEN_BYTES, Node
 
 STRETCHES_MAX = 1000  # of a domain that are shown, the youngest first

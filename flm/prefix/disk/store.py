@@ -30,7 +30,7 @@ from flm.prefix.disk.folder import Folder
 from flm.prefix.disk.frames import HEAD, WINDOW_TOKENS, Frame, RowsFormat, Torn
 from flm.prefix.disk.holdings import Holdings
 from flm.prefix.disk.identity import Identity
-from flm.prefix.disk.stored import BrokenEntry, DiskUnusable, Loaded, Overview, Stored, Unwritten
+from flm.prefix.disk.stored import BrokenEntry, DiskUnusable, Loaded, OnDisk, Stored, Unwritten
 from flm.prefix.disk.tree import Entry, Segment
 from flm.prefix.trie import TOKEN_BYTES
 
@@ -151,11 +151,11 @@ class DiskStore:
             if entry := self._tree.entries.get(stored.entry):
                 entry.pins -= 1
 
-    def overview(self) -> list[Overview]:
+    def overview(self) -> list[OnDisk]:
         with self._lock:
             entries = list(self._tree.entries.values())
             return [
-                Overview(
+                OnDisk(
                     number=entry.number,
                     domain=entry.segment.domain,
                     offset=entry.offset,

@@ -93,7 +93,7 @@ class Unwritten:
 
 
 @dataclass(frozen=True, slots=True)
-class Overview:
+class OnDisk:
     """One snapshot on disk, for people."""
 
     number: int
