@@ -225,7 +225,7 @@ def keeping() -> None:
         for numbers, rounds in ((680, 5), (2600, 3)):
             took: dict[str, list[float]] = {name: [] for name in sides}
             for seed in range(rounds):
-                told = np.random.default_rng(seed).integers(10, 99, numbers)
+                told = np.random.default_rng((seed, numbers)).integers(10, 99, numbers)
                 system = " ".join(map(str, told))
                 chat = [{"role": "system", "content": system}, {"role": "user", "content": "Sum?"}]
                 for name, llm in sides.items():
