@@ -1,10 +1,11 @@
-"""Writes the README's figures and docs/ttft.svg from the newest rows of bench/results.
-
-python -m bench.readme
+"""Writes the figures of the README and of docs/prefix-cache.md, and their pictures, from the
+newest rows of bench/results: `python -m bench.readme`.
 """
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from bench.rows import RESULTS, ROOT
@@ -18,9 +19,18 @@ COLOURS = {"cold": "#b0b7bf", "llama_cpp": "#d08a3c", "flm": "#2a7de1"}
 NAMES = {"cold": "flm, nothing kept", "llama_cpp": "llama.cpp", "flm": "flm"}
 
 
-def newest() -> dict[str, dict[str, Any]]:
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Seconds, one after the other, of several sides."""
+
+    title: str
+    along: str  # what a step to the right is
+    seconds: Mapping[str, Sequence[float]]
+
+
+def newest(bench: str) -> dict[str, dict[str, Any]]:
     """The last row of each figure."""
-    lines = (RESULTS / "chat.jsonl").read_text().splitlines()
+    lines = (RESULTS / f"{bench}.jsonl").read_text().splitlines()
     return {row["figure"]: row for row in map(json.loads, lines)}
 
 
@@ -55,10 +65,50 @@ def _round(value: float) -> str:
     return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
 
 
-def picture(turns: Mapping[str, Sequence[float]]) -> str:
-    """Lines of TTFT by turn, as SVG that reads on light and dark pages."""
-    count = len(turns["flm"])
-    most = max(max(values) for values in turns.values())
+def agents_table(agents: Mapping[str, Mapping[str, Any]]) -> str:
+    """Markdown: six agents beside llama.cpp, what was read, and after a restart."""
+    lines = ["| to the first token, mean | flm | llama.cpp | ratio |", "|---|---|---|---|"]
+    models = {"smollm2": "SmolLM2-135M", "qwen35": "a Qwen3.5 of 0.3B, random weights"}
+    slots = {"6 slots": "a slot for each agent", "2 slots": "two slots, prompts in RAM"}
+    for name, model in models.items():
+        for peer, what in slots.items():
+            row = _of(agents, f"{name}: later turns TTFT", peer)
+            ours, theirs = row["flm"], row["llama_cpp"]
+            lines.append(
+                f"| {model}, later turns; llama.cpp with {what} | {_round(ours)} s "
+                f"| {_round(theirs)} s | {row['ratio']:.2f} |"
+            )
+    lines += ["", "| flm alone | | of | ratio |", "|---|---|---|---|"]
+    for name, model in models.items():
+        read = _of(agents, f"{name}: tokens read")
+        lines.append(
+            f"| {model}, tokens read; of those that no cache could have spared | {read['read']:,} "
+            f"| {read['unavoidable']:,} | {read['ratio']:.3f} |"
+        )
+        warm = _of(agents, f"{name}: first turns after a restart")
+        lines.append(
+            f"| {model}, first turns after a restart; of the same without a disk "
+            f"| {_round(warm['flm'])} s | {_round(warm['cold'])} s | {warm['ratio']:.2f} |"
+        )
+    machine = read["machine"]
+    lines.append(
+        f"\n`python -m bench.agents` on {machine['cpu']}, {machine['cores']} cores: all servers at "
+        "once, in turns, the same file and threads. Rows in [bench/results/](../bench/results/)."
+    )
+    return "\n".join(lines)
+
+
+def _of(rows: Mapping[str, Mapping[str, Any]], *words: str) -> Mapping[str, Any]:
+    """The one whose name has all of these."""
+    (found,) = (row for figure, row in rows.items() if all(word in figure for word in words))
+    return found
+
+
+def picture(lines: Lines) -> str:
+    """Seconds to the first token, as SVG that reads on light and dark pages."""
+    count = len(lines.seconds["flm"])
+    most = max(max(values) for values in lines.seconds.values())
+    marked = range(0, count, 1 if count <= 12 else 6)
     step = next(s for s in (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50) if most / s <= 6)
     top = step * (int(most / step) + 1)
 
@@ -72,8 +122,7 @@ def picture(turns: Mapping[str, Sequence[float]]) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" '
         'font-family="system-ui, sans-serif" font-size="13">',
         f'<rect width="{WIDTH}" height="{HEIGHT}" rx="8" fill="#ffffff"/>',
-        f'<text x="{LEFT}" y="24" font-size="15" fill="#222">Seconds to the first token, by turn: '
-        "2K system prompt, 200-token messages</text>",
+        f'<text x="{LEFT}" y="24" font-size="15" fill="#222">{lines.title}</text>',
     ]
     for line in range(int(top / step) + 1):
         height = y(line * step)
@@ -83,18 +132,19 @@ def picture(turns: Mapping[str, Sequence[float]]) -> str:
             f'<text x="{LEFT - 8}" y="{height + 4:.1f}" text-anchor="end" fill="#555">'
             f"{line * step:g}</text>"
         )
-    for turn in range(count):
+    for turn in marked:
         parts.append(
             f'<text x="{x(turn):.1f}" y="{HEIGHT - BOTTOM + 20}" text-anchor="middle" '
             f'fill="#555">{turn + 1}</text>'
         )
     parts.append(
         f'<text x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - 8}" text-anchor="middle" '
-        'fill="#555">turn</text>'
+        f'fill="#555">{lines.along}</text>'
     )
-    for name, colour in COLOURS.items():
-        points = " ".join(f"{x(i):.1f},{y(v):.1f}" for i, v in enumerate(turns[name]))
-        end = y(turns[name][-1])
+    for name, values in lines.seconds.items():
+        colour = COLOURS[name]
+        points = " ".join(f"{x(i):.1f},{y(v):.1f}" for i, v in enumerate(values))
+        end = y(values[-1])
         parts.append(
             f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2.5" '
             'stroke-linejoin="round"/>'
@@ -103,13 +153,23 @@ def picture(turns: Mapping[str, Sequence[float]]) -> str:
     return "\n".join([*parts, "</svg>", ""])
 
 
+def write_between_marks(page: Path, text: str) -> None:
+    before, rest = page.read_text().split(BEGIN)
+    page.write_text(f"{before}{BEGIN}\n{text}\n{END}{rest.split(END)[1]}")
+
+
 def main() -> None:
-    rows = newest()
-    (ROOT / "docs" / "ttft.svg").write_text(picture(rows["conversation TTFT"]["turns"]))
-    readme = ROOT / "README.md"
-    before, rest = readme.read_text().split(BEGIN)
-    after = rest.split(END)[1]
-    readme.write_text(f"{before}{BEGIN}\n{table(rows)}\n{END}{after}")
+    chat, agents = newest("chat"), newest("agents")
+    title = "Seconds to the first token, by turn: 2K system prompt, 200-token messages"
+    turns = chat["conversation TTFT"]["turns"]
+    in_order = {name: turns[name] for name in COLOURS}
+    (ROOT / "docs" / "ttft.svg").write_text(picture(Lines(title, "turn", in_order)))
+    title = "Six agents, SmolLM2: seconds to the first token of each later turn"
+    row = _of(agents, "smollm2: later turns", "6 slots")
+    seconds = {name: row[f"{name}_later_s"] for name in ("llama_cpp", "flm")}
+    (ROOT / "docs" / "agents.svg").write_text(picture(Lines(title, "request", seconds)))
+    write_between_marks(ROOT / "README.md", table(chat))
+    write_between_marks(ROOT / "docs" / "prefix-cache.md", agents_table(agents))
 
 
 if __name__ == "__main__":

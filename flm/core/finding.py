@@ -14,7 +14,6 @@ class FateKind(Enum):
     NO_ROOM = "no room"
     TOO_LONG = "longer than the budget"
     CANCELLED = "cancelled before it was reached"
-    REUSE_OFF = "reuse was off"
     BROKEN = "broken on disk"
     NO_BOUNDARY = "no boundary"  # nothing was noted: no prompt had one
 

@@ -8,6 +8,7 @@ from flm.prefix.tally import (
     AHEAD,
     AHEAD_S,
     HITS,
+    MISSES,
     READ,
     RESTORE_S,
     RESTORED,
@@ -50,3 +51,5 @@ def count_read(tally: Tally, sequence: Sequence) -> None:
     if sequence.cached_tokens:
         tally.add(HITS, sequence.tier, sequence.kind)
         tally.add(REUSED, sequence.tier, sequence.kind, by=sequence.cached_tokens)
+    elif sequence.request.reuse:
+        tally.add(MISSES)

@@ -156,6 +156,12 @@ class Engine:
             elif self._waiting.remove(request_id):
                 self._events.append(Failed(request_id, error))
 
+    def clear(self, domain: str) -> int:
+        """Forget what is kept, and what was to be read for nobody; how many snapshots that were."""
+        for sequence in self._idle.of(domain):
+            self._end(sequence, FinishReason.CANCELLED)
+        return self.cache.clear(domain)
+
     def check(self) -> None:
         self._waiting.check()
         assert len(self._waiting) <= self._queue_max + len(self._lanes)
@@ -298,8 +304,9 @@ class Engine:
         return True
 
     def _start_over(self, active: Active) -> None:
-        """From what else is kept; a first token that it has already stays."""
-        active.lease = self._keeper.lease(active.sequence.request)
+        """Without what is kept; a first token that it has already stays."""
+        prompt = active.sequence.request.prompt
+        active.lease = self.cache.lease(prompt, manners=Manners.BLIND)
         active.sequence.phase = Phase.PREFILL
         self._start_from_lease(active)
 
@@ -368,7 +375,10 @@ class Engine:
         return len(sequence.tokens) >= self._context_length
 
     def _finish(self, active: Active, reason: FinishReason, text: str = "") -> None:
+        if reason is FinishReason.CANCELLED:
+            active.lease.note_cancelled(active.sequence.computed)
         self._leave(active)
+        self._idle.forget(active.id)
         self._end(active.sequence, reason, text)
 
     def _end(self, sequence: Sequence, reason: FinishReason, text: str = "") -> None:
@@ -379,6 +389,7 @@ class Engine:
     def _fail(self, active: Active, error: Exception) -> None:
         self._lanes.forget(active.lane)
         self._leave(active)
+        self._idle.forget(active.id)
         self._events.append(Failed(active.id, error))
 
     def _leave(self, active: Active) -> None:

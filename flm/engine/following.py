@@ -7,9 +7,10 @@ wait for each other, and whoever loses its leader reads on its own.
 from collections.abc import Iterable, Sequence
 
 from flm.core.alike import common_length
-from flm.core.prompt import Prompt
+from flm.core.prompt import Boundary, BoundaryKind, Prompt
 from flm.core.sequence import Phase
 from flm.engine.active import Active
+from flm.prefix.lease import Manners
 from flm.prefix.trie import TOKEN_BYTES
 
 
@@ -25,7 +26,8 @@ def followers(actives: Iterable[Active], gain_min: int) -> set[Active]:
     leaders: list[Active] = []
     waiting = set()
     for active in in_order(actives):
-        if not active.restored and any(_serves(lead, active, gain_min) for lead in leaders):
+        own = active.lease.manners is not Manners.BLIND
+        if own and not active.restored and any(_serves(lead, active, gain_min) for lead in leaders):
             waiting.add(active)
         else:
             leaders.append(active)
@@ -44,6 +46,7 @@ def _serves(leader: Active, follower: Active, gain_min: int) -> bool:
     return any(
         leader.sequence.computed < each.offset and least <= each.offset <= shared
         for each in leader.lease.boundaries
+        if leader.lease.could_keep(each)
     )
 
 
@@ -52,10 +55,13 @@ def introduce(newcomer: Active, others: Iterable[Active], gain_min: int) -> bool
     whether that is worth waiting for.
     """
     prompt, waits = newcomer.sequence.request.prompt, False
+    if newcomer.lease.manners is Manners.BLIND:
+        return False
     for other in in_order(others):
         shared = shared_length(prompt, other.sequence.request.prompt)
         newcomer.shared[other.id] = shared
-        if other.sequence.computed < shared >= newcomer.lease.offset + gain_min:
+        least, fork = newcomer.lease.offset + gain_min, Boundary(shared, BoundaryKind.FORK)
+        if other.sequence.computed < shared >= least and other.lease.could_keep(fork):
             waits = True
             if other.lease.plan_fork(shared):
                 other.sequence.cuts = other.lease.cuts

@@ -57,6 +57,17 @@ class IdleWork:
             self._waiting.remove(sequence)
         return found
 
+    def of(self, domain: str) -> list[Sequence]:
+        """Those of a domain that has nothing to keep any more. They are taken out."""
+        found = [each for each in self._waiting if each.request.prompt.domain == domain]
+        for sequence in found:
+            self._waiting.remove(sequence)
+        return found
+
+    def forget(self, request_id: str) -> None:
+        """It ended: there will be nothing to compare."""
+        self._expected.pop(request_id, None)
+
     def cancel(self, request_id: str) -> Sequence | None:
         found = next((each for each in self._waiting if each.request.id == request_id), None)
         if found:
@@ -115,5 +126,5 @@ def keep_so_far(active: Active, runner: Runner) -> None:
 def _goes_on(request: Request, idle: Request) -> bool:
     """Whether `request` begins with all of a prompt that is read for the sake of such as it."""
     length = len(idle.prompt.tokens)
-    own = len(request.prompt.tokens) > length and idle.reuse
+    own = len(request.prompt.tokens) > length and request.reuse and idle.reuse
     return own and shared_length(request.prompt, idle.prompt) == length

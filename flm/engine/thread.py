@@ -33,6 +33,7 @@ class EngineThread:
         self._inbox: list[Request | str | Callable[[], None]] = []
         self._asked: set[Future[Any]] = set()
         self._closing = False
+        self._rested = False  # nothing stirred for a while: idle work may begin
         self._wake = Condition()
         engine.cache.when_landed(self.wake)
         self._thread = Thread(target=self._live, name="engine", daemon=True)
@@ -96,11 +97,12 @@ class EngineThread:
 
     def close(self) -> None:
         """Cancel all, and return when the thread has ended."""
-        with self._wake:
+        with self._wake:  # at once: a thread without work ends when it sees that it is to
             self._closing = True
+            self._inbox += self._listeners
             self._wake.notify()
         for request_id in list(self._listeners):
-            self.cancel(request_id)
+            self._engine.interrupt(request_id)
         self._thread.join()
         self._engine.cache.close(FLUSH_S_MAX)
 
@@ -113,8 +115,9 @@ class EngineThread:
         try:
             while self._has_work():
                 self._read_inbox()
-                for event in self._step():
-                    self._tell(event)
+                if self._engine.pressed or self._rested:
+                    for event in self._step():
+                        self._tell(event)
         except BaseException:  # not even `abandon` helped: leave no client hanging
             self._closing = True
             ended = DeviceFailed("the engine has ended, by a bug", fix="restart flm, and report it")
@@ -132,7 +135,8 @@ class EngineThread:
 
         with self._wake:
             # Who has just had an answer may come back with the next question: no idle work yet.
-            idle = not self._wake.wait_for(stirs, timeout=PAUSE_S) and not self._engine.busy
+            self._rested = not self._wake.wait_for(stirs, timeout=PAUSE_S)
+            idle = self._rested and not self._engine.busy
             if idle and not self._wake.wait_for(stirs, timeout=QUIET_S):
                 self._engine.cache.spill(all_of_it=True)
                 self._wake.wait_for(stirs)

@@ -27,7 +27,7 @@ from flm.prefix.ghosts import Ghosts, Sighting, beyond, found
 from flm.prefix.lease import Lease, Manners, mib
 from flm.prefix.room import can_fit, candidates, over, standing
 from flm.prefix.spill import begin_spill
-from flm.prefix.tally import CAPTURES, EVICTIONS, MISSES, Tally, count_unused, count_used
+from flm.prefix.tally import CAPTURES, EVICTIONS, Tally, count_unused, count_used
 from flm.prefix.trie import TOKEN_BYTES, Match, Node, Slot, Trie
 
 INTERACTIVE_TTL_S = 300.0
@@ -80,6 +80,7 @@ class PrefixCache:
         self.fetches: list[Fetch] = []
         self.bytes_coming = 0  # reserved for what is on its way from the disk
         self.slots: dict[int, Node] = {}  # by number, which is by age
+        self._doomed: set[Node] = set()
         self._numbers = count(1)
         self._ticks = count(1)
 
@@ -109,7 +110,6 @@ class PrefixCache:
             self.log(f"Prefix slot {slot.number}: resuming at {lease.offset} of {length} tokens")
         elif self.bytes_max and manners is Manners.USUAL:
             self.log(f"No saved prefix matches, prefilling {length} tokens")
-            self.tally.add(MISSES)
         if manners is Manners.USUAL and self.bytes_max and length - lease.offset >= self.gain_min:
             lease.finding = self._found(prompt, lease.offset, "host" if slot else None)
         if manners is not Manners.BLIND:
@@ -133,34 +133,29 @@ class PrefixCache:
         assert slot, "nothing to restore"
         lease.close()
         node = self.slots.get(slot.number)
-        if node is None or any(each.slot is slot for each in self.leases):
+        if node is None:
             return
         tokens, domain = self.way_of(node)
         self.ghosts.note(domain, tokens, Fate(FateKind.BROKEN, node.end, slot.kind))
         if self.disk:
             self.disk.remove(domain, tokens)
-        if not slot.writing:
-            self.drop(node)
+        self._doom(node)
 
     def clear(self, domain: str | None = None) -> int:
         """Give up what is kept, of one domain or of all; how many snapshots that were.
 
-        What a request is using stays until it is done, and what is on disk until `clear_disk`.
+        What a request is using goes when it is done, and what is on disk by `clear_disk`.
         """
-        cleared = 0
-        for node in list(self.slots.values()):
-            slot, root = node.slot, node
-            while root.parent:
-                root = root.parent
-            mine = domain is None or self.trie.roots.get(domain) is root
-            if mine and slot and not any(one.node is node for one in self.leases):
-                if writing := slot.writing:
-                    writing.cancel()  # what is under way finds nothing to hang on
-                self.drop(node)
-                cleared += 1
-        for name in [domain] if domain is not None else list(self.trie.roots):
-            self.ghosts.forget(name)
-        return cleared
+        mine = [node for node in self.slots.values() if domain in (None, self.way_of(node)[1])]
+        for node in mine:
+            if node.slot and node.slot.writing:
+                node.slot.writing.cancel()
+            self._doom(node)
+        for fetch in self.fetches:
+            if domain in (None, fetch.lease.prompt.domain):
+                fetch.void()
+        self.ghosts.forget(domain)
+        return len(mine)
 
     def clear_disk(self, domain: str | None = None) -> int:
         """The same, after `clear`, on a thread that may wait for the disk."""
@@ -191,6 +186,10 @@ class PrefixCache:
         """Write what the disk lacks, for as long as that, and let go of all."""
         if self.disk is None:
             return
+        for node in self.slots.values():  # the disk may have given some up since
+            if node.slot and node.slot.on_disk:
+                tokens, domain = self.way_of(node)
+                node.slot.on_disk = self.disk.store.holds(domain, tokens)
         while self.spill(all_of_it=True):
             pass
         self.disk.close(within_s=within_s)
@@ -207,6 +206,7 @@ class PrefixCache:
             assert node.slot
             assert node.slot.number == number
             assert sum(array.nbytes for array in node.slot.state.values()) == self.state_bytes
+        assert self._doomed == {node for node in nodes if node.slot and node.slot.doomed}
         resting = {lease.node for lease in self.leases}
         roots = set(self.trie.roots.values())
         assert resting <= nodes | roots, "a lease rests on what is gone"
@@ -248,11 +248,12 @@ class PrefixCache:
         length = len(prompt.tokens)
         assert length, "an empty prompt"
         node = match.node
-        if node.end == length and node.slot and node.slot.logits is not None:
+        slot = node.slot
+        if node.end == length and slot and slot.logits is not None and not slot.doomed:
             return node, length
         furthest = max(0, length - self.read_min)
         if self.state_bytes:
-            while node.parent and (node.slot is None or node.end > furthest):
+            while node.parent and (not node.serves or node.end > furthest):
                 node = node.parent
             return node, node.end
         # Without state any row will do, if it leads to a slot: others go when their lease does.
@@ -318,6 +319,7 @@ class PrefixCache:
     def drop(self, node: Node) -> None:
         """Keep it no longer; the rows that lead to it alone go too."""
         slot = self.trie.take(node)
+        self._doomed.discard(node)
         del self.slots[slot.number]
         count_unused(self.tally, slot)
         self.prune(node)
@@ -345,6 +347,20 @@ class PrefixCache:
                 self.ghosts.note(domain, tokens, fate)
             hand_up(node)
         self.drop(node)
+
+    def _doom(self, node: Node) -> None:
+        assert node.slot
+        node.slot.doomed = True
+        self._doomed.add(node)
+        self.reap()
+
+    def reap(self) -> None:
+        """Drop what is doomed and in use no longer."""
+        for node in list(self._doomed):
+            slot = node.slot
+            used = any(one.node is node or one.slot is slot for one in self.leases)
+            if slot and not (used or slot.writing):
+                self.drop(node)
 
     def way_of(self, node: Node) -> tuple[bytes, str]:
         """The tokens that lead to it, packed, and its domain."""

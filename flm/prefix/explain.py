@@ -44,7 +44,6 @@ _NEVER = {
     FateKind.NO_ROOM: "raise --prefix-cache-mb: leases held all of it",
     FateKind.TOO_LONG: "raise --prefix-cache-mb",
     FateKind.CANCELLED: "let the first request read to its end",
-    FateKind.REUSE_OFF: "let requests reuse what was read",
     FateKind.BROKEN: "see the log for the entry that was put aside, and check the disk",
     FateKind.NO_BOUNDARY: "mark the place with cache_control, or send it again: it is a fork now",
 }

@@ -30,12 +30,12 @@ class Fetch:
         self.users = 1
         self.bytes_reserved = size
         self._cache = cache
-        self._future = future
+        self._future: Future[Loaded] | None = future  # None: what came was taken
         self._landed: bool | None = None
 
     @property
     def done(self) -> bool:
-        return self._future.done()
+        return self._future is None or self._future.done()
 
     def serves(self, stored: Stored) -> bool:
         """Whether what comes is `stored`, or has it."""
@@ -47,12 +47,19 @@ class Fetch:
         """Keep what came; False if it could not be read, or has no room after all."""
         if self._landed is None:
             self._release()
-            loaded = self._loaded()
+            loaded, self._future = self._loaded(), None
             self._landed = loaded is not None and self._keep(loaded)
         return self._landed
 
+    def void(self) -> None:
+        """It was cleared: what comes is not kept."""
+        if self._landed is None:
+            self._landed = False
+            self._release()
+
     def _loaded(self) -> Loaded | None:
         cache, stored = self._cache, self.stored
+        assert self._future
         try:
             return self._future.result()
         except (BrokenEntry, MemoryError, OSError) as error:
@@ -84,6 +91,8 @@ class Fetch:
         if self.users:
             return
         self._cache.fetches.remove(self)
+        if self._future:
+            self._future.cancel()
         self._release()  # its bytes may come yet, for a moment
         self.lease.close()
 

@@ -106,11 +106,13 @@ class Ghosts:
         ghost.fates[fate.offset] = fate
         self._fit()
 
-    def forget(self, domain: str) -> None:
-        if root := self._roots.pop(domain, None):
-            for ghost in _below(root):
-                self.bytes_held -= ghost.bytes
-                self._leaves.pop(ghost, None)
+    def forget(self, domain: str | None = None) -> None:
+        """Of one domain, or of all."""
+        for name in [domain] if domain is not None else list(self._roots):
+            if root := self._roots.pop(name, None):
+                for ghost in _below(root):
+                    self.bytes_held -= ghost.bytes
+                    self._leaves.pop(ghost, None)
 
     def find(self, prompt: Prompt) -> Sighting:
         """Of the prompt's own domain."""

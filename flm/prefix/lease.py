@@ -85,6 +85,10 @@ class Lease:
         least = self.offset + max(1, self._cache.gain_min)
         return any(self._lacks(each) for each in self.boundaries if each.offset >= least)
 
+    def could_keep(self, boundary: Boundary) -> bool:
+        """Whether the budget, and its manners, allow that at all."""
+        return self.manners is not Manners.BLIND and self._bytes(boundary) <= self._cache.bytes_max
+
     @property
     def cuts(self) -> tuple[int, ...]:
         """Offsets that a pass must end at, for the state that is only there then."""
@@ -150,7 +154,7 @@ class Lease:
         match = cache.trie.find(addition.domain, addition.tokens)
         if not addition.slots(match):
             cache.renew(match.node, addition, self.kept_at, logits)
-        elif cache.make_room(addition):
+        elif not being_written(match.child) and cache.make_room(addition):
             node, state = self._save(addition, save)
             slot = cache.put(node, addition.kind, self.kept_at, state, logits, self.agent)
             slot.ahead = max(0, addition.offset - self.kept_to) if addition.modest else 0
@@ -167,10 +171,18 @@ class Lease:
             return False
         return True
 
+    def note_cancelled(self, computed: int) -> None:
+        """Its prompt was read up to there only: a later one may ask why no more is kept."""
+        for each in self.boundaries:
+            if each.offset > computed and self.manners is Manners.USUAL:
+                fate = Fate(FateKind.CANCELLED, each.offset, each.kind)
+                self._cache.ghosts.note(self.prompt.domain, self._tokens(each.offset), fate)
+
     def close(self) -> None:
         assert self in self._cache.leases, "closed twice"
         self._cache.leases.remove(self)
         self._cache.prune(self.node)
+        self._cache.reap()
 
     def check(self) -> None:
         assert self.node.end <= len(self.prompt.tokens) or self.kept_at is None
@@ -215,10 +227,13 @@ class Lease:
     def _tokens(self, offset: int) -> bytes:
         return self.prompt.packed[: offset * TOKEN_BYTES]
 
+    def _bytes(self, boundary: Boundary) -> int:
+        return boundary.offset * self._cache.row_bytes + self._cache.state_bytes
+
     def _too_long(self, boundary: Boundary) -> bool:
         """Whether it would not fit into an empty cache; if so, says it of the whole prompt."""
         cache, length = self._cache, len(self.prompt.tokens)
-        if boundary.offset * cache.row_bytes + cache.state_bytes <= cache.bytes_max:
+        if self._bytes(boundary) <= cache.bytes_max:
             return False
         if cache.bytes_max:
             needed = mib(length * cache.row_bytes + cache.state_bytes)
@@ -273,3 +288,8 @@ class Lease:
 def mib(size: int) -> str:
     """As FastFlowLM's lines have it: no commas."""
     return f"{size / MIB:.0f} MiB"
+
+
+def being_written(edge: Node | None) -> bool:
+    """Whether to cut that edge would hold its rows twice, for as long as a write takes."""
+    return edge is not None and any(node.slot and node.slot.writing for node in edge.below())

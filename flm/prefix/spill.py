@@ -16,6 +16,7 @@ SPILL_FROM = 0.5  # of memory filled; below, nothing is near being given up
 
 def begin_spill(cache: "PrefixCache", *, all_of_it: bool) -> bool:
     """As PrefixCache.spill."""
+    cache.reap()
     if cache.transit:
         pass_on(cache)
     node = next_to_write(cache, all_of_it=all_of_it)
@@ -60,6 +61,8 @@ def write(disk: DiskTier, slot: Slot, item: Unwritten) -> None:
         there = disk.store.holds(item.domain, item.tokens)
         slot.refused = not there  # no room, or the disk fails: once is enough
         slot.on_disk = there and slot.logits is item.logits
+        if slot.doomed:
+            disk.store.remove(item.domain, item.tokens)
         slot.writing = None
 
     future.add_done_callback(written)
@@ -74,7 +77,7 @@ def pass_on(cache: "PrefixCache") -> None:
 
 
 def _lacking(slot: Slot | None) -> bool:
-    return slot is not None and not (slot.on_disk or slot.refused)
+    return slot is not None and not (slot.on_disk or slot.refused or slot.doomed)
 
 
 def _used_at(node: Node) -> int:

@@ -39,6 +39,7 @@ class Slot:
     on_disk: bool = False
     writing: Future[int] | None = None  # its arrays are being written
     refused: bool = False  # the disk does not take it
+    doomed: bool = False  # nobody starts from it, and it goes with the last lease on it
     bytes: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -72,6 +73,11 @@ class Node:
             blocks[id(array if array.base is None else array.base)] += array.nbytes
         return max(blocks.values(), default=0)
 
+    @property
+    def serves(self) -> bool:
+        """Whether a prompt may start from the state at its end."""
+        return self.slot is not None and not self.slot.doomed
+
     def path(self) -> Iterator["Node"]:
         """This node and those above it, without the root."""
         node = self
@@ -89,7 +95,8 @@ class Node:
 
     def slot_through(self) -> Slot | None:
         """The snapshot that has these rows: the node's own, or one below."""
-        return next((node.slot for node in self.below() if node.slot), None)
+        found = (node.slot for node in self.below() if node.slot and not node.slot.doomed)
+        return next(found, None)
 
 
 class Match(NamedTuple):

@@ -129,7 +129,7 @@ def routes(settings: Settings, residence: Residence) -> APIRouter:
     async def clear(request: Request) -> Response:
         resident, domain = residence.resident, domain_asked(request)
         cache = await _asked(resident, lambda engine: engine.cache)
-        cleared = await _asked(resident, lambda engine: engine.cache.clear(domain))
+        cleared = await _asked(resident, lambda engine: engine.clear(domain))
         cleared += await asyncio.to_thread(cache.clear_disk, domain)
         resident.volatility.forget(domain)
         return Json({"cleared": cleared})

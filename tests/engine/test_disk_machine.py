@@ -113,7 +113,8 @@ class DiskMachine(EngineMachine):
             self.rig.until(lambda: not self.rig.engine.busy, steps_max=2000)
             assert self.tier.reads.jobs or not self.rig.engine.waiting, "waits for nothing"
             self.tier.reads.run_all()
-        assert not (self.rig.cache.leases or self.rig.cache.fetches)
+        assert not self.rig.cache.leases
+        assert not self.rig.cache.fetches
         for name, asked in self.asked.items():
             self.ended_rightly(name, asked)
         assert all(self.rig.ending(f"idle{number}") for number in range(self.idle))

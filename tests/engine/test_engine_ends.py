@@ -5,12 +5,14 @@ from dataclasses import replace
 import pytest
 
 from flm.core.event import Failed, FinishReason
+from flm.core.finding import FateKind
 from flm.errors import BadRequest, DeviceFailed, NoRoom, PromptTooLong, QueueFull
 from tests.engine.rig import (
     CONVERSATION,
     GREEDY,
     HEAD,
     TAIL,
+    TURN,
     VOCABULARY,
     Rig,
     forced,
@@ -207,3 +209,40 @@ def test_a_sampler_that_breaks_ends_its_request_alone(tmp_path) -> None:
     assert isinstance(ending, Failed)
     assert isinstance(ending.error, IndexError)
     assert len(rig.tokens("a")) == 9
+
+
+@layouts
+def test_a_kept_prompt_that_cannot_be_restored_holds_up_nobody(
+    tmp_path, layout, monkeypatch
+) -> None:
+    """Not even while another request is on it; who met it reads, and who comes next as well."""
+    rig = Rig(tmp_path, layout=layout, lanes=2)
+    rig.run(request_of("first", HEAD, max_tokens=1))
+    rig.engine.submit(request_of("on it", prompt_of(HEAD, TURN), max_tokens=30))
+    rig.until(lambda: rig.tokens("on it"))
+    restore = rig.runner.restore
+
+    def fails(lane, tokens, snapshots):
+        if snapshots:
+            raise DeviceFailed("told to", fix="none")
+        return restore(lane, tokens, snapshots)
+
+    monkeypatch.setattr(rig.runner, "restore", fails)
+    later = prompt_of(HEAD, TAIL)
+    rig.run(request_of("met it", later), request_of("next", later))
+    assert len([line for line in rig.log if "cannot be restored" in line]) <= 2
+    cold = Rig(tmp_path, layout=layout, cache_bytes=0)
+    cold.run(request_of("cold", later))
+    assert rig.tokens("met it") == rig.tokens("next") == cold.tokens("cold")
+    assert rig.finished("on it").usage.completion_tokens == 30
+
+
+@layouts
+def test_why_a_cancelled_prompt_was_not_kept_is_known(tmp_path, layout) -> None:
+    rig = Rig(tmp_path, layout=layout, ghosts_bytes=2**16)
+    rig.engine.submit(request_of("a", CONVERSATION))
+    rig.step(3)
+    rig.engine.cancel("a")
+    rig.until(lambda: not rig.engine.busy)
+    kinds = {fate.kind for fate in rig.cache.look(CONVERSATION).fates}
+    assert kinds == {FateKind.CANCELLED}

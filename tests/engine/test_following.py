@@ -24,7 +24,7 @@ from flm.core.prompt import Boundary, BoundaryKind, Prompt
 from flm.core.request import Request
 from flm.errors import DeviceFailed, QueueFull
 from flm.memory.layout import MemoryLayout
-from flm.prefix.tally import WAITS
+from flm.prefix.tally import HITS, MISSES, WAITS
 from tests.engine.rig import (
     STATEFUL,
     STATELESS,
@@ -332,6 +332,29 @@ def test_of_any_prompts_that_arrive_together_nothing_is_read_twice(
     rig = Rig(tmp_path_factory.getbasetemp(), layout=layout, lanes=4)
     rig.run(*(request_of(f"r{n}", prompt, max_tokens=1) for n, prompt in enumerate(together)))
     assert read(rig) == unavoidable(together)
+
+
+@layouts
+@pytest.mark.parametrize("reuse", [True, False])
+def test_nobody_waits_for_one_who_keeps_nothing(tmp_path, layout, reuse: bool) -> None:
+    """Because it reuses nothing, or because nothing of it fits."""
+    rig = Rig(tmp_path, layout=layout, lanes=2, cache_bytes=64 if reuse else 2**20)
+    leader = prompt_of(HEAD[:100], some_tokens(91, 120))
+    rig.engine.submit(replace(request_of("leader", leader), reuse=reuse))
+    rig.step(2)
+    rig.engine.submit(user(0, head=HEAD[:100]))
+    rig.until(lambda: rig.tokens("user 0"))
+    assert not rig.tokens("leader")
+    assert rig.cache.tally.of(WAITS) == 0
+    rig.until(lambda: not rig.engine.busy)
+
+
+@layouts
+def test_who_followed_has_missed_nothing(tmp_path, layout) -> None:
+    rig = Rig(tmp_path, layout=layout, lanes=2)
+    rig.run(user(0), user(1))
+    hits, misses = rig.cache.tally.of(HITS), rig.cache.tally.of(MISSES)
+    assert (hits, misses) == (1, 1)
 
 
 def test_the_shared_part_is_what_was_meant() -> None:

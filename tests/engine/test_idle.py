@@ -11,7 +11,8 @@ import pytest
 from flm.core.event import FinishReason
 from flm.core.prompt import Prompt
 from flm.core.request import Priority, Request
-from flm.engine.idle import IDLE_MAX
+from flm.engine.idle import AUDITS_MAX, IDLE_MAX
+from flm.errors import DeviceFailed
 from flm.prefix.tally import AUDITS
 from tests.engine.rig import (
     CONVERSATION,
@@ -202,3 +203,45 @@ def test_idle_work_can_be_called_off(tmp_path, layout, after: int) -> None:
     rig.until(lambda: not rig.engine.busy)
     assert rig.finished("idle").reason is FinishReason.CANCELLED
     assert rig.lanes.free == 1
+
+
+@layouts
+def test_an_audit_overtakes_nothing_for_it_keeps_nothing(tmp_path, layout) -> None:
+    rig = Rig(tmp_path, layout=layout, audit_every=1)
+    rig.run(request_of("first", FIRST))
+    rig.engine.submit(request_of("later", LATER))
+    rig.until(lambda: rig.of("later") and not rig.engine.running)
+    rig.engine.submit(idle("head", prompt_of(LATER.tokens[:60])))
+    rig.until(lambda: not rig.engine.busy)
+    assert rig.finished("head").reason is not FinishReason.CANCELLED
+
+
+@layouts
+def test_audits_that_fail_do_not_end_all_auditing(tmp_path, layout) -> None:
+    broken = [False]
+
+    def during() -> None:
+        if broken[0]:
+            raise DeviceFailed("told to", fix="none")
+
+    rig = Rig(tmp_path, layout=layout, audit_every=1, during=during)
+    rig.run(request_of("first", FIRST))
+    for number in range(AUDITS_MAX + 2):
+        rig.engine.submit(request_of(f"r{number}", FIRST, max_tokens=1))
+        rig.until(lambda name=f"r{number}": rig.of(name) and not rig.engine.pressed)
+        broken[0] = True
+        rig.until(lambda: not rig.engine.busy)
+        broken[0] = False
+    rig.run(request_of("last", FIRST, max_tokens=1))
+    assert rig.cache.tally.of(AUDITS, "equal") == 1
+
+
+@layouts
+def test_clearing_a_domain_ends_what_was_to_be_read_for_it(tmp_path, layout) -> None:
+    rig = Rig(tmp_path, layout=layout)
+    rig.engine.submit(replace(idle("mine", FIRST), prompt=replace(FIRST, domain="mine")))
+    rig.engine.submit(idle("other", FIRST))
+    rig.engine.clear("mine")
+    rig.until(lambda: not rig.engine.busy)
+    assert rig.finished("mine").reason is FinishReason.CANCELLED
+    assert rig.finished("other").reason is FinishReason.LENGTH

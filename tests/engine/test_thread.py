@@ -1,11 +1,13 @@
 """The engine's thread answers at once, sleeps without work, and leaves no client hanging."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from threading import Event as Flag
 
 import pytest
 
 from flm.core.event import Event, Failed, Finished, FinishReason, Generated
+from flm.core.request import Priority
 from flm.engine.thread import EngineThread
 from flm.errors import DeviceFailed, ModelLoading, PromptTooLong, QueueFull
 from tests.engine.rig import Rig, prompt_of, request_of, some_tokens
@@ -210,3 +212,13 @@ def test_close_ends_all_soon_and_takes_no_more(rig, gate, monkeypatch) -> None:
     with pytest.raises(ModelLoading):
         ask(thread, "d")
     rig.engine.check()
+
+
+def test_close_tells_those_whose_work_had_not_begun(rig) -> None:
+    thread = EngineThread(rig.engine)
+    idle = [Client() for _ in range(3)]
+    for number, client in enumerate(idle):
+        request = request_of(f"idle {number}", HEAD, max_tokens=0)
+        thread.submit(replace(request, priority=Priority.IDLE), client)
+    thread.close()
+    assert all(isinstance(client.ending(), Finished) for client in idle)
