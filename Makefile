@@ -41,6 +41,9 @@ test-all: $(VENV)/installed-all  ## the slow and heavy tests too: fuzzing, live 
 bench: $(VENV)/installed-all  ## side by side with llama.cpp; appends rows to bench/results
 	@$(BIN)/python -m bench.chat $(ARGS)
 	@$(BIN)/python -m bench.overhead
+	@$(BIN)/python -m bench.prefix_costs
+	@$(BIN)/python -m bench.agents --model smollm2
+	@$(BIN)/python -m bench.agents --model qwen35
 	@$(BIN)/python -m bench.readme
 
 lint: $(VENV)/installed-test  ## ruff and mypy --strict
