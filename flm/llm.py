@@ -21,6 +21,7 @@ from flm.engine.residency import Resident, load
 from flm.settings import Settings
 
 Messages = str | Sequence[Message | Mapping[str, Any]]
+Tools = Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,12 +97,19 @@ class LLM:
         settings = settings or Settings()
         return cls(load(*prepare_model(model, settings), settings))
 
-    def chat(self, messages: Messages, *, thinking: bool | None = None, **terms: Any) -> Reply:
-        """Raises PromptTooLong, BadRequest, QueueFull, DeviceFailed."""
-        return self.stream(messages, thinking=thinking, **terms).reply
+    def chat(
+        self, messages: Messages, *, tools: Tools = (), thinking: bool | None = None, **terms: Any
+    ) -> Reply:
+        """`tools` are OpenAI function objects, which the model is told of.
 
-    def stream(self, messages: Messages, *, thinking: bool | None = None, **terms: Any) -> Stream:
-        conversation = Conversation(_messages(messages), thinking=thinking)
+        Raises PromptTooLong, BadRequest, QueueFull, DeviceFailed.
+        """
+        return self.stream(messages, tools=tools, thinking=thinking, **terms).reply
+
+    def stream(
+        self, messages: Messages, *, tools: Tools = (), thinking: bool | None = None, **terms: Any
+    ) -> Stream:
+        conversation = Conversation(_messages(messages), tools=tuple(tools), thinking=thinking)
         asked = self._terms(**terms)
         answers = self._conversations.chat(conversation, asked, request_id=_new_id())
         return Stream(self._conversations, answers[0])

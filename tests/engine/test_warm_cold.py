@@ -176,3 +176,28 @@ def test_two_hundred_prompts_say_the_same_on_a_real_model(smollm2: Path, tmp_pat
                 assert warm or not reply.usage.cached_tokens
     assert answers[True] == answers[False]
     assert reused >= REUSED_MIN * PROMPTS
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_an_agents_whole_prompts_say_the_same_on_a_model_with_state(
+    smollm2: Path, tmp_path: Path
+) -> None:
+    """What Hermes sent, uncut: 8K to 13K tokens each, on a tiny Qwen3.5 with a long window."""
+    from bench.shapes import TINY, qwen35
+
+    gguf = qwen35(smollm2, shape=TINY)
+    settings = Settings(lanes=2, prefix_cache_mb=1024, model_path=tmp_path, ctx_len=32_768)
+    answers: dict[bool, list[str]] = {False: [], True: []}
+    reused = 0
+    for warm in (False, True):
+        chosen = replace(settings, reuse_prompt=warm, prefix_disk_mb=512 if warm else 0)
+        for _ in range(1 + warm):  # the second time after a restart
+            with LLM.load(str(gguf), chosen) as model:
+                for body in traces():
+                    chat = traced(body, cut=lambda text: text, tools=len(body["tools"]))
+                    reply = model.chat(chat.messages, tools=chat.tools, max_tokens=4, temperature=0)
+                    answers[warm].append(reply.text)
+                    reused += reply.usage.cached_tokens > 0
+    assert answers[True] == 2 * answers[False]
+    assert reused >= REUSED_MIN * 2 * len(traces())
