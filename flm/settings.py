@@ -250,7 +250,7 @@ def _read(name: str, value: object, *, place: str) -> Any:
         return _convert(name, value)
     except ValueError as error:
         default, low = FIELDS[name].default, FIELDS[name].metadata.get("low")
-        example = default if isinstance(default, str | int) else low or "one, two"
+        example = default if isinstance(default, str | int) else "one, two" if low is None else low
         if isinstance(example, bool):
             example = FIELDS[name].metadata.get("choices", ("1",))[0]
         raise BadSettings(

@@ -115,12 +115,15 @@ def clear(
     if json_:
         _write_json(reply)
     else:
-        console.write(f"Cleared: {reply['cleared']} kept prompts\n")
+        console.write(
+            f"Cleared: {reply['cleared']} snapshots. Those of other keys, and those sent with a "
+            "cache_salt, stay.\n"
+        )
 
 
 def _agreed(settings: Settings) -> bool:
     if not sys.stdin.isatty():
-        raise BadRequest("Nobody is here to be asked.", fix="flm cache clear --yes")
+        raise BadRequest("Nobody is here to be asked.", fix="add --yes")
     console.write(f"Forget the kept prompts of the server on port {settings.port}? [y/N] ")
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 

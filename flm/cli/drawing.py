@@ -48,20 +48,32 @@ def draw_explanation(reply: Mapping[str, Any]) -> str:
             said.append(f"At {fate['offset']:,}: {fate['what']}\n")
         said.append(f"Fix: {reply['advice']}\n", style="bold")
     else:
-        said.append("\nThere is nothing to explain.\n")
+        read = reply["prompt_tokens"] - reply["would_reuse"]["tokens"]
+        said.append(f"\n{_nothing_to_explain(read, reply['would_reuse']['tokens'])}\n")
     said.rstrip()
     return _drawn(Panel(said, title=reply["model"]), *_changes(reply["volatility"]))
 
 
+def _nothing_to_explain(read: int, reused: int) -> str:
+    if reused > read:
+        return f"The {read:,} tokens that would be read are new."
+    return (
+        "No prompt that goes on like this was read since the server started, or it keeps none "
+        "(--reuse-prompt off): reading it is no waste."
+    )
+
+
 def _totals(totals: Mapping[str, Any], model: str) -> str:
     line = (
-        f"{model}: {totals['slots_own']:,} kept prompts, {_mib(totals['bytes_own'])} of "
-        f"{_mib(totals['bytes_max'])} in memory ({_mib(totals['bytes_kept'])} with others')"
+        f"{model}: {totals['slots_own']:,} snapshots, {_mib(totals['bytes_own'])} of "
+        f"{_mib(totals['bytes_max'])} in memory"
     )
+    if totals["bytes_kept"] > totals["bytes_own"]:
+        line += f" ({_mib(totals['bytes_kept'])} with others')"
     if totals["disk_bytes_max"]:
         line += (
-            f"\n{totals['disk_slots_own']:,} on disk, where all take "
-            f"{_mib(totals['disk_bytes'])} of {_mib(totals['disk_bytes_max'])}"
+            f"\n{totals['disk_slots_own']:,} of them on disk, which holds "
+            f"{_mib(totals['disk_bytes'])} of {_mib(totals['disk_bytes_max'])} in all"
         )
     return line
 

@@ -95,7 +95,8 @@ class Engine:
     @property
     def room(self) -> int:
         """How many more requests `submit` takes."""
-        return self._queue_max + self._lanes.free - len(self._waiting)
+        idle = sum(active.idle for active in list(self._active.values()))  # it gives way
+        return self._queue_max + self._lanes.free + idle - len(self._waiting)
 
     def queue_full(self) -> QueueFull:
         return QueueFull(
@@ -368,11 +369,10 @@ class Engine:
         self._events.append(Generated(request.id, token, text, *reported))
         if stopped:
             self._finish(active, FinishReason.STOP)
-        elif sequence.generated >= request.max_tokens or self._is_full(sequence):
+        elif sequence.generated >= min(
+            request.max_tokens, self._context_length - sequence.prompt_length
+        ):
             self._finish(active, FinishReason.LENGTH, active.reply.finish())
-
-    def _is_full(self, sequence: Sequence) -> bool:
-        return len(sequence.tokens) >= self._context_length
 
     def _finish(self, active: Active, reason: FinishReason, text: str = "") -> None:
         if reason is FinishReason.CANCELLED:

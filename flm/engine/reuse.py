@@ -1,10 +1,9 @@
 """The prefix cache that a model is loaded with, and the disk that it goes on keeping on."""
 
-import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from flm.core.sizes import MIB
+from flm.core.sizes import MIB, mib
 from flm.devices.device import Device
 from flm.engine.plan import MemoryPlan
 from flm.graph.bundle import Bundle
@@ -69,9 +68,14 @@ def open_cache(
                 read_min=read_min,
                 warn=warn,
             )
-        except (DiskUnusable, OSError, sqlite3.Error) as error:
-            warn(f"Prefix cache: nothing is kept on disk: {error}")
+        except DiskUnusable as error:
+            warn(f"Prefix cache: nothing is kept on disk: {error.message}; {error.fix}")
         else:
+            say(
+                f"Prefix cache on disk: {store.snapshot_count:,} snapshots, "
+                f"{mib(store.bytes_kept)} of up to {mib(settings.prefix_disk_mb * MIB)}, in {root} "
+                "(--prefix-disk-mb 0 turns it off)"
+            )
             disk = DiskTier(
                 store,
                 write_bytes_per_s_max=settings.prefix_disk_write_mb_s * MIB,

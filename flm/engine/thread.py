@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from flm.core.event import Event, Failed, Finished
 from flm.core.request import Priority, Request
 from flm.engine.engine import Engine
-from flm.errors import DeviceFailed, ModelLoading
+from flm.errors import DeviceFailed, FlmError, ModelLoading
 
 Listener = Callable[[Event], None]
 T = TypeVar("T")
@@ -124,7 +124,8 @@ class EngineThread:
             for request_id in list(self._listeners):
                 self._tell(Failed(request_id, ended))
             for asked in list(self._asked):
-                asked.set_exception(ended)
+                if not asked.done():
+                    asked.set_exception(ended)
             raise
 
     def _has_work(self) -> bool:
@@ -143,11 +144,18 @@ class EngineThread:
             busy = self._engine.pressed if self._closing else self._engine.busy
             return bool(self._inbox or busy)
 
+    def _submit(self, request: Request) -> None:
+        """`room` may have been less than it seemed while a step ran."""
+        try:
+            self._engine.submit(request)
+        except FlmError as error:
+            self._tell(Failed(request.id, error))
+
     def _read_inbox(self) -> None:
         with self._wake:  # so that `room` and `_submitted` agree
             for message in self._inbox:
                 if isinstance(message, Request):
-                    self._engine.submit(message)
+                    self._submit(message)
                 elif isinstance(message, str):
                     self._engine.cancel(message)
                 else:

@@ -83,6 +83,8 @@ class PrefixCache:
         self._doomed: set[Node] = set()
         self._numbers = count(1)
         self._ticks = count(1)
+        self.ticked = 0
+        self.settled_at = -1  # the tick when there was nothing to write
 
     @property
     def bytes_kept(self) -> int:
@@ -140,6 +142,7 @@ class PrefixCache:
         if self.disk:
             self.disk.remove(domain, tokens)
         self._doom(node)
+        self.reap()
 
     def clear(self, domain: str | None = None) -> int:
         """Give up what is kept, of one domain or of all; how many snapshots that were.
@@ -151,6 +154,7 @@ class PrefixCache:
             if node.slot and node.slot.writing:
                 node.slot.writing.cancel()
             self._doom(node)
+        self.reap()
         for fetch in self.fetches:
             if domain in (None, fetch.lease.prompt.domain):
                 fetch.void()
@@ -190,6 +194,8 @@ class PrefixCache:
             if node.slot and node.slot.on_disk:
                 tokens, domain = self.way_of(node)
                 node.slot.on_disk = self.disk.store.holds(domain, tokens)
+            if node.slot:
+                node.slot.refused = False  # there may be room by now
         while self.spill(all_of_it=True):
             pass
         self.disk.close(within_s=within_s)
@@ -265,7 +271,8 @@ class PrefixCache:
     # The rest is for leases.
 
     def tick(self) -> int:
-        return next(self._ticks)
+        self.ticked = next(self._ticks)
+        return self.ticked
 
     def put(
         self,
@@ -352,7 +359,6 @@ class PrefixCache:
         assert node.slot
         node.slot.doomed = True
         self._doomed.add(node)
-        self.reap()
 
     def reap(self) -> None:
         """Drop what is doomed and in use no longer."""

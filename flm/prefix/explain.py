@@ -177,10 +177,14 @@ class _View:
             self.span = Span(0, len(text), Place(Part.TEXT, "text"))
             self.place = self.span.moved(self._at)
 
+    @property
+    def _head_end(self) -> int:
+        kinds = {boundary.kind: boundary.offset for boundary in self.prompt.boundaries}
+        return kinds.get(BoundaryKind.HEAD, 0)
+
     def in_head(self) -> bool:
         """Rule b. The head's own tokens are looked for, so nothing need be encoded."""
-        kinds = {boundary.kind: boundary.offset for boundary in self.prompt.boundaries}
-        end, seen = kinds.get(BoundaryKind.HEAD, 0), self.finding.seen
+        end, seen = self._head_end, self.finding.seen
         if seen >= end or not self.finding.theirs:
             return False
         if seen >= LIKE * end:
@@ -194,8 +198,8 @@ class _View:
         )
 
     def in_history(self) -> bool:
-        """Rule c."""
-        if not self.places or not self.finding.theirs:
+        """Rule c. Two who begin otherwise may well say the same first word."""
+        if self.finding.seen < self._head_end or not (self.places and self.finding.theirs):
             return False
         spans = self.places.contents
         index = bisect_right(spans, self._at, key=lambda span: span.start)

@@ -62,7 +62,7 @@ class Fetch:
         assert self._future
         try:
             return self._future.result()
-        except (BrokenEntry, MemoryError, OSError) as error:
+        except Exception as error:  # whatever it is, the prompt can be read instead
             if not (isinstance(error, BrokenEntry) and error.gone):
                 fate = Fate(FateKind.BROKEN, stored.offset, stored.kind)
                 cache.ghosts.note(self.lease.prompt.domain, self._tokens, fate)
@@ -128,6 +128,7 @@ def begin_fetch(cache: "PrefixCache", prompt: Prompt, tokens_per_s: float | None
         logits_bytes=stored.logits_bytes,
         apart=True,
     )
+    match = cache.trie.find(addition.domain, addition.tokens)
     start, saved = addition.start(match), stored.offset - offset
     pays = not tokens_per_s or cache.disk.restore_pays(saved, stored, start, tokens_per_s)
     lease = cache.open(prompt, Manners.USUAL, agent=False, at=match.node)

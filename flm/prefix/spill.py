@@ -1,5 +1,6 @@
 """What goes from memory to the disk, and when: lazily, but before it would be lost."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from flm.core.prompt import BoundaryKind
@@ -19,10 +20,12 @@ def begin_spill(cache: "PrefixCache", *, all_of_it: bool) -> bool:
     cache.reap()
     if cache.transit:
         pass_on(cache)
+    if cache.settled_at == cache.ticked and not all_of_it:
+        return False
     node = next_to_write(cache, all_of_it=all_of_it)
     if node is None or node.slot is None or cache.disk is None:
         return False
-    write(cache.disk, node.slot, unwritten(cache, node))
+    write(cache.disk, node.slot, unwritten(cache, node), cache.warn)
     return True
 
 
@@ -35,11 +38,17 @@ def next_to_write(cache: "PrefixCache", *, all_of_it: bool) -> Node | None:
     if cache.disk is None or not (all_of_it or full or cache.transit):
         return None
     slots = [node for node in cache.slots.values() if _lacking(node.slot)]
-    if not slots or (not all_of_it and any(node.slot and node.slot.writing for node in slots)):
+    if any(node.slot and node.slot.writing for node in slots) and not all_of_it:
         return None
-    root = next(iter(cache.trie.roots.values()))
-    old = outgrown(cache.slots.values(), BoundaryKind.HEAD, root)
-    waiting = [node for node in slots if node.slot and not node.slot.writing and node not in old]
+    waiting = []
+    if slots:
+        root = next(iter(cache.trie.roots.values()))  # of any domain: a head outgrows nothing
+        old = outgrown(cache.slots.values(), BoundaryKind.HEAD, root)
+        waiting = [
+            each for each in slots if each not in old and each.slot and not each.slot.writing
+        ]
+    if not waiting:
+        cache.settled_at = cache.ticked
     first = max if all_of_it else min
     return first(waiting, key=_used_at, default=None)
 
@@ -53,11 +62,13 @@ def unwritten(cache: "PrefixCache", node: Node) -> Unwritten:
     return Unwritten(domain, tokens, slot.kind, pieces[::-1], slot.state, slot.logits)
 
 
-def write(disk: DiskTier, slot: Slot, item: Unwritten) -> None:
+def write(disk: DiskTier, slot: Slot, item: Unwritten, warn: Callable[[str], None]) -> None:
     """Begin to; until it is there, or will not be, the slot's arrays are in use."""
     future = slot.writing = disk.put(item)
 
     def written(_: object) -> None:  # on the tier's thread: flags, read by ours
+        if not future.cancelled() and (error := future.exception()):
+            warn(f"Prefix cache: a snapshot could not be written to disk: {error!r}")
         there = disk.store.holds(item.domain, item.tokens)
         slot.refused = not there  # no room, or the disk fails: once is enough
         slot.on_disk = there and slot.logits is item.logits

@@ -130,8 +130,8 @@ def routes(settings: Settings, residence: Residence) -> APIRouter:
         resident, domain = residence.resident, domain_asked(request)
         cache = await _asked(resident, lambda engine: engine.cache)
         cleared = await _asked(resident, lambda engine: engine.clear(domain))
-        cleared += await asyncio.to_thread(cache.clear_disk, domain)
         resident.volatility.forget(domain)
+        cleared += await asyncio.to_thread(cache.clear_disk, domain)
         return Json({"cleared": cleared})
 
     return router

@@ -222,3 +222,23 @@ def test_close_tells_those_whose_work_had_not_begun(rig) -> None:
         thread.submit(replace(request, priority=Priority.IDLE), client)
     thread.close()
     assert all(isinstance(client.ending(), Finished) for client in idle)
+
+
+def test_a_queue_that_is_full_after_all_refuses_and_lives(thread, gate, rig, monkeypatch) -> None:
+    """What room there is may be less than it seemed while a step ran."""
+    gate.shut()
+    first = ask(thread, "first")
+    assert gate.reached.wait(PATIENCE_S)
+    monkeypatch.setattr(type(rig.engine), "room", property(lambda engine: 9))
+    refused = [ask(thread, f"r{index}") for index in range(3)]
+    monkeypatch.undo()
+    full = rig.engine.queue_full
+    monkeypatch.setattr(rig.engine, "submit", lambda request: (_ for _ in ()).throw(full()))
+    gate.open.set()
+    assert isinstance(first.ending(), Finished)
+    endings = [client.ending() for client in refused]
+    assert all(
+        isinstance(ending, Failed) and isinstance(ending.error, QueueFull) for ending in endings
+    )
+    monkeypatch.undo()
+    assert isinstance(ask(thread, "again").ending(), Finished)

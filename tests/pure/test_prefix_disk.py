@@ -344,3 +344,34 @@ def test_transit_lets_go_of_what_the_disk_has(make: Make, hybrid: bool) -> None:
     disk.spill(all_of_it=False)
     assert disk.cache.bytes_kept == 0
     assert disk.ask([*A, 1]) == 25
+
+
+@both
+def test_what_is_cleared_in_memory_is_fetched_again_while_the_disk_has_it(
+    make: Make, hybrid: bool
+) -> None:
+    """Though deeper rows are there still, for a request that is on them."""
+    disk = make(hybrid=hybrid)
+    tokens = text(1, 100)
+    disk.ask(tokens[:60])
+    disk.spill()
+    disk.ask(tokens)
+    lease, _ = begin(disk.cache, prompt([*tokens, 1, 2, 3], end=103))
+    disk.cache.clear()
+    assert disk.ask([*tokens, 7, 8]) >= 59
+    lease.close()
+    disk.check()
+
+
+def test_clearing_twice_clears(make: Make) -> None:
+    disk = make(hybrid=True)
+    disk.ask(A)
+    disk.ask(B)
+    lease, _ = begin(disk.cache, prompt([*A, 1]))
+    assert disk.cache.spill(all_of_it=True)
+    disk.cache.clear()
+    disk.tier.writes.run_all()
+    disk.cache.clear()
+    lease.close()
+    disk.check()
+    assert disk.cache.bytes_kept == 0

@@ -140,7 +140,7 @@ class Traffic(RuleBasedStateMachine):
         """The slow way: against every kept snapshot."""
         best = 0
         for node in self.cache.trie.nodes():
-            if node.slot:
+            if node.slot and not node.slot.doomed:
                 kept = tokens_to(node)
                 common = len_common(kept, tokens)
                 if kept == tokens and node.slot.logits is not None:

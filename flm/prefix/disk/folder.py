@@ -138,7 +138,7 @@ class Folder:
         except BlockingIOError as error:
             raise DiskTaken(
                 f"another flm keeps its prefix cache in {self.path}",
-                fix="stop it, or give this one a folder of its own",
+                fix="stop it, or give this one another --prefix-disk-path",
             ) from error
         self.touch()
         place = self.path / IDENTITY

@@ -71,8 +71,8 @@ class DiskStore:
             )
         except (OSError, sqlite3.Error) as error:
             raise DiskUnusable(
-                f"no prefix cache on disk: {root}: {error}",
-                fix="choose another folder, or turn it off with --prefix-disk-mb 0",
+                f"{root} cannot be used: {error}",
+                fix="choose another --prefix-disk-path, or turn it off with --prefix-disk-mb 0",
             ) from error
         self._tree, self._lock = self._holdings.tree, self._holdings.lock
         self._numbers = count(1 + max((*self._tree.segments, *self._tree.entries), default=0))
@@ -195,12 +195,19 @@ class DiskStore:
         """The snapshot exactly there, if there is one."""
         with self._lock:
             entry = self._entry(domain, tokens)
-        if entry:
-            self._holdings.remove(entry)
+        try:
+            if entry:
+                self._holdings.remove(entry)
+        except (OSError, sqlite3.Error) as error:
+            self._holdings.say_failed(error)
 
     def clear(self, domain: str | None = None) -> int:
-        """Remove all snapshots of a domain, or of all; how many."""
-        return self._holdings.clear(domain)
+        """Remove all snapshots of a domain, or of all; how many. A disk that fails is told once."""
+        try:
+            return self._holdings.clear(domain)
+        except (OSError, sqlite3.Error) as error:
+            self._holdings.say_failed(error)
+            return 0
 
     def check(self) -> None:
         """While nothing is being written."""
