@@ -8,7 +8,16 @@ import pytest
 from flm.core.finding import FateKind
 from flm.core.prompt import BoundaryKind
 from flm.prefix.disk.frames import HEAD
-from tests.pure.toy import LOGITS_BYTES, ROW_BYTES, STATE_BYTES, both, prompt, snapshot_bytes, text
+from tests.pure.toy import (
+    LOGITS_BYTES,
+    ROW_BYTES,
+    STATE_BYTES,
+    begin,
+    both,
+    prompt,
+    snapshot_bytes,
+    text,
+)
 from tests.pure.toy_disk import ToyDisk
 
 A, B = text(1, 24), text(2, 24)
