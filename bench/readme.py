@@ -69,14 +69,12 @@ def agents_table(agents: Mapping[str, Mapping[str, Any]]) -> str:
     """Markdown: six agents beside llama.cpp, what was read, and after a restart."""
     lines = ["| to the first token, mean | flm | llama.cpp | ratio |", "|---|---|---|---|"]
     models = {"smollm2": "SmolLM2-135M", "qwen35": "a Qwen3.5 of 0.3B, random weights"}
-    slots = {"6 slots": "a slot for each agent", "2 slots": "two slots, prompts in RAM"}
     for name, model in models.items():
-        for peer, what in slots.items():
-            row = _of(agents, f"{name}: later turns TTFT", peer)
-            ours, theirs = row["flm"], row["llama_cpp"]
+        for row in _peers(agents, name):
+            ours, theirs, slots = row["flm"], row["llama_cpp"], row["figure"].split(", ")[-1]
             lines.append(
-                f"| {model}, later turns; llama.cpp with {what} | {_round(ours)} s "
-                f"| {_round(theirs)} s | {row['ratio']:.2f} |"
+                f"| {model}, {row['agents']} agents, {row['turns']} turns; llama.cpp with {slots} "
+                f"| {_round(ours)} s | {_round(theirs)} s | {row['ratio']:.2f} |"
             )
     lines += ["", "| flm alone | | of | ratio |", "|---|---|---|---|"]
     for name, model in models.items():
@@ -85,6 +83,8 @@ def agents_table(agents: Mapping[str, Mapping[str, Any]]) -> str:
             f"| {model}, tokens read; of those that no cache could have spared | {read['read']:,} "
             f"| {read['unavoidable']:,} | {read['ratio']:.3f} |"
         )
+        if f"{name}: first turns after a restart, TTFT" not in agents:
+            continue
         warm = _of(agents, f"{name}: first turns after a restart")
         lines.append(
             f"| {model}, first turns after a restart; of the same without a disk "
@@ -96,6 +96,12 @@ def agents_table(agents: Mapping[str, Mapping[str, Any]]) -> str:
         "once, in turns, the same file and threads. Rows in [bench/results/](../bench/results/)."
     )
     return "\n".join(lines)
+
+
+def _peers(agents: Mapping[str, Mapping[str, Any]], name: str) -> list[Mapping[str, Any]]:
+    """The newest runs of a model: those with as many agents as the last."""
+    found = [row for figure, row in agents.items() if f"{name}: later turns TTFT" in figure]
+    return [row for row in found if row["agents"] == found[-1]["agents"]]
 
 
 def _of(rows: Mapping[str, Mapping[str, Any]], *words: str) -> Mapping[str, Any]:

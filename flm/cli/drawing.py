@@ -58,8 +58,8 @@ def _nothing_to_explain(read: int, reused: int) -> str:
     if reused > read:
         return f"The {read:,} tokens that would be read are new."
     return (
-        "No prompt that goes on like this was read since the server started, or it keeps none "
-        "(--reuse-prompt off): reading it is no waste."
+        "No prompt that goes on like this was read since the server started,\n"
+        "or it keeps none (--reuse-prompt off)."
     )
 
 

@@ -102,8 +102,7 @@ def test_explain_says_what_differs_and_what_to_do(
     assert "6:07" in out
     assert "Fix: move the time" in out
     other = asked(tmp_path / "y.json", body("unlike it " * 50, user="why is that so?"))
-    told = " ".join(flm("explain", other)[1].replace("│", " ").split())
-    assert "reading it is no waste" in told
+    assert "No prompt that goes on like this was read" in flm("explain", other)[1]
 
 
 def test_warm_then_clear(house: House, client: Client, flm: Terminal, tmp_path: Path) -> None:
