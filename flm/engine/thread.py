@@ -7,6 +7,7 @@ Invariants:
   * Without work the thread sleeps.
 """
 
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
@@ -33,7 +34,7 @@ class EngineThread:
         self._inbox: list[Request | str | Callable[[], None]] = []
         self._asked: set[Future[Any]] = set()
         self._closing = False
-        self._rested = False  # nothing stirred for a while: idle work may begin
+        self._pressed_at = 0.0
         self._wake = Condition()
         engine.cache.when_landed(self.wake)
         self._thread = Thread(target=self._live, name="engine", daemon=True)
@@ -115,9 +116,12 @@ class EngineThread:
         try:
             while self._has_work():
                 self._read_inbox()
-                if self._engine.pressed or self._rested:
+                pressed = self._engine.pressed
+                if pressed or self._rested:
                     for event in self._step():
                         self._tell(event)
+                if pressed:
+                    self._pressed_at = time.monotonic()
         except BaseException:  # not even `abandon` helped: leave no client hanging
             self._closing = True
             ended = DeviceFailed("the engine has ended, by a bug", fix="restart flm, and report it")
@@ -136,9 +140,8 @@ class EngineThread:
 
         with self._wake:
             # Who has just had an answer may come back with the next question: no idle work yet.
-            self._rested = not self._wake.wait_for(stirs, timeout=PAUSE_S)
-            idle = self._rested and not self._engine.busy
-            if idle and not self._wake.wait_for(stirs, timeout=QUIET_S):
+            still = not self._wake.wait_for(stirs, timeout=PAUSE_S)
+            if still and not self._engine.busy and not self._wake.wait_for(stirs, timeout=QUIET_S):
                 self._engine.cache.spill(all_of_it=True)
                 self._wake.wait_for(stirs)
             busy = self._engine.pressed if self._closing else self._engine.busy
@@ -150,6 +153,11 @@ class EngineThread:
             self._engine.submit(request)
         except FlmError as error:
             self._tell(Failed(request.id, error))
+
+    @property
+    def _rested(self) -> bool:
+        """Nobody has waited for a while: idle work may begin, or go on."""
+        return time.monotonic() - self._pressed_at >= PAUSE_S
 
     def _read_inbox(self) -> None:
         with self._wake:  # so that `room` and `_submitted` agree
