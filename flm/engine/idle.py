@@ -4,6 +4,7 @@ It runs while nothing else does, one prompt at a time, and gives way within a ch
 """
 
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -52,28 +53,19 @@ class IdleWork:
 
     def overtaken(self, request: Request) -> list[Sequence]:
         """Those that `request` goes on from, which reads them therefore. They are taken out."""
-        found = [each for each in self._waiting if _goes_on(request, each.request)]
-        for sequence in found:
-            self._waiting.remove(sequence)
-        return found
+        return self._take_out(lambda idle: _goes_on(request, idle))
 
     def of(self, domain: str) -> list[Sequence]:
         """Those of a domain that has nothing to keep any more. They are taken out."""
-        found = [each for each in self._waiting if each.request.prompt.domain == domain]
-        for sequence in found:
-            self._waiting.remove(sequence)
-        return found
+        return self._take_out(lambda idle: idle.prompt.domain == domain)
 
     def forget(self, request_id: str) -> None:
         """It ended: there will be nothing to compare."""
         self._expected.pop(request_id, None)
 
     def cancel(self, request_id: str) -> Sequence | None:
-        found = next((each for each in self._waiting if each.request.id == request_id), None)
-        if found:
-            self._waiting.remove(found)
-        self._expected.pop(request_id, None)
-        return found
+        self.forget(request_id)
+        return next(iter(self._take_out(lambda idle: idle.id == request_id)), None)
 
     def compare(self, sequence: Sequence, logits: Array, now: float) -> None:
         """A prompt is through, with these logits [vocabulary] of its last token. If it was reused
@@ -108,8 +100,14 @@ class IdleWork:
 
     def _pop(self) -> Sequence:
         dropped = self._waiting.popleft()
-        self._expected.pop(dropped.request.id, None)
+        self.forget(dropped.request.id)
         return dropped
+
+    def _take_out(self, meant: Callable[[Request], bool]) -> list[Sequence]:
+        found = [each for each in self._waiting if meant(each.request)]
+        for sequence in found:
+            self._waiting.remove(sequence)
+        return found
 
 
 def keep_so_far(active: Active, runner: Runner) -> None:

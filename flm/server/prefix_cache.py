@@ -128,8 +128,7 @@ def routes(settings: Settings, residence: Residence) -> APIRouter:
     @router.post("/v1/prefix-cache/clear", openapi_extra={"parameters": [SALT]})
     async def clear(request: Request) -> Response:
         resident, domain = residence.resident, domain_asked(request)
-        cache = await _asked(resident, lambda engine: engine.cache)
-        cleared = await _asked(resident, lambda engine: engine.clear(domain))
+        cache, cleared = await _asked(resident, lambda e: (e.cache, e.clear(domain)))
         resident.volatility.forget(domain)
         cleared += await asyncio.to_thread(cache.clear_disk, domain)
         return Json({"cleared": cleared})

@@ -15,6 +15,7 @@ from flm.errors import BadRequest
 from flm.prefix.boundaries import HEADS_MAX, BoundaryFinder, text_prompt
 from flm.text.template import CHATML, ChatTemplate
 from flm.text.tokenizer import Tokenizer
+from tests.pure.explained import chat, system, user
 from tests.pure.vocabularies import FIXTURE
 
 TEMPLATES = Path(__file__).resolve().parents[1] / "fixtures" / "templates"
@@ -75,18 +76,6 @@ def template(name: str) -> CountingTemplate:
 
 def find(name: str, conversation: Conversation) -> Prompt:
     return BoundaryFinder(template(name), TOKENIZER).find(conversation, now=NOW)
-
-
-def chat(*messages: Message, tools: tuple[dict[str, Any], ...] = ()) -> Conversation:
-    return Conversation(messages, tools)
-
-
-def system(text: str) -> Message:
-    return Message("system", text)
-
-
-def user(text: str) -> Message:
-    return Message("user", text)
 
 
 def says(text: str | None, *, thought: str | None = None, calls: str = "") -> Message:
