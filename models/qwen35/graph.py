@@ -20,7 +20,7 @@ from flm.models.decoder import emit_decoder, sizes_of
 from flm.models.family import Emitted, Source
 from flm.models.qwen35 import names
 from flm.models.rope import plain_frequencies
-from flm.models.shape import Shape, check_shape, contradiction
+from flm.models.shape import Shape, check_shape, contradiction, shape_of
 from flm.models.weights import Weights
 
 L2_EPSILON = 1e-6  # of the delta rule's query and key, fixed in the reference implementation
@@ -175,25 +175,19 @@ def _from_gguf(source: GgufFile) -> Hybrid:
         return source.number(f"qwen35.{key}", default)
 
     layers = int(number("block_count")) - int(number("nextn_predict_layers", 0))
-    heads, head_width = int(number("attention.head_count")), int(number("attention.key_length"))
     interval = int(number("full_attention_interval", 4))
     listed = source.metadata.get("qwen35.attention.recurrent_layers")
     if not isinstance(listed, list):
         listed = [(i + 1) % interval != 0 for i in range(layers)] if interval > 0 else []
     if not 0 < layers <= len(listed):
         raise contradiction(source.path, f"{layers} layers, kinds of {len(listed)}")
-    shape = Shape(
+    shape = shape_of(source)
+    shape = replace(
+        shape,
         layers=layers,
-        width=int(number("embedding_length")),
-        mlp_width=int(number("feed_forward_length")),
-        heads=heads,
-        kv_heads=int(number("attention.head_count_kv", heads)),
-        head_width=head_width,
-        epsilon=number("attention.layer_norm_rms_epsilon"),
-        context_length=int(number("context_length")),
         rope_base=number("rope.freq_base", 1e7),
         rope_scaling={},
-        rotary_width=int(number("rope.dimension_count", head_width // 4)),
+        rotary_width=int(number("rope.dimension_count", shape.head_width // 4)),
     )
     delta = Delta(
         key_heads=int(number("ssm.group_count")),
