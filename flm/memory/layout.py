@@ -29,12 +29,16 @@ class MemoryTensor:
         """Of one row, or of the state."""
         return prod(self.shape) * np.dtype(self.dtype).itemsize
 
+    def held(self, count: int) -> tuple[int, ...]:
+        """The shape of `count` rows, or of the state."""
+        if self.kind is MemoryKind.STATE:
+            return self.shape
+        heads, width = self.shape
+        return heads, count, width
+
     def spec(self, *, lanes: int, capacity: int) -> TensorSpec:
         """For `lanes` lanes with room for `capacity` rows each."""
-        if self.kind is MemoryKind.STATE:
-            return TensorSpec(self.name, (lanes, *self.shape), self.dtype)
-        heads, width = self.shape
-        return TensorSpec(self.name, (lanes, heads, capacity, width), self.dtype)
+        return TensorSpec(self.name, (lanes, *self.held(capacity)), self.dtype)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,15 +5,18 @@ Rows are one token's keys and values in every attention layer: a snapshot holds 
 all before `end`, and a snapshot holds it whole, or not at all (None: passed through only).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
 from flm.devices.device import Array
 from flm.memory.layout import MemoryLayout, MemoryTensor
 
-BLOCK_BYTES = 16 * 2**20
+BLOCK_BYTES = 64 * 2**20
+COPY_THREADS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,19 +33,48 @@ class Snapshot:
 
 
 def empty_rows(layout: MemoryLayout, count: int) -> dict[str, Array]:
-    """Arrays [heads, count, width] for `count` rows of each rows tensor.
+    """Arrays [heads, count, width] for `count` rows of each rows tensor."""
+    return _empty(layout.rows, count)
 
-    They share a few blocks, which come in large pages: filling them is three times as fast as an
-    array each. A block is small enough not to matter while one of its arrays keeps it alive.
+
+def empty_state(layout: MemoryLayout) -> dict[str, Array]:
+    """An array for each state tensor; they lie apart from rows, which may outlive them."""
+    return _empty(layout.state, 1)
+
+
+def copy(pairs: Iterable[tuple[Array, Array]]) -> None:
+    """Each (target, source): all of the second into the first, which have the same shape.
+
+    By several threads, since one does not fill the memory bus, least of all where the target's
+    pages are new; every thread takes its share of each block.
     """
-    rows: dict[str, Array] = {}
-    for tensors in _blocks(layout.rows, count):
-        block, end = np.empty(sum(t.bytes for t in tensors) * count, np.uint8), 0
-        for tensor in tensors:
+    jobs = list(pairs)
+    shares = [jobs[first::COPY_THREADS] for first in range(COPY_THREADS)]
+    for _ in _copiers().map(_copy, shares):
+        pass
+
+
+def _copy(jobs: list[tuple[Array, Array]]) -> None:
+    for target, source in jobs:
+        target[...] = source
+
+
+@cache
+def _copiers() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(COPY_THREADS, thread_name_prefix="flm-copy")
+
+
+def _empty(tensors: tuple[MemoryTensor, ...], count: int) -> dict[str, Array]:
+    """They share a few blocks, because a large one comes in large pages: that fills them several
+    times as fast as an array each. What is kept is given up whole, so a block costs no room.
+    """
+    arrays: dict[str, Array] = {}
+    for together in _blocks(tensors, count):
+        block, end = np.empty(sum(t.bytes for t in together) * count, np.uint8), 0
+        for tensor in together:
             start, end = end, end + tensor.bytes * count
-            heads, width = tensor.shape
-            rows[tensor.name] = block[start:end].view(tensor.dtype).reshape(heads, count, width)
-    return rows
+            arrays[tensor.name] = block[start:end].view(tensor.dtype).reshape(tensor.held(count))
+    return arrays
 
 
 def _blocks(tensors: tuple[MemoryTensor, ...], count: int) -> list[list[MemoryTensor]]:

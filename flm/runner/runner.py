@@ -13,7 +13,7 @@ from flm.core.tensor import TensorSpec
 from flm.devices.device import IDS, LAST, LOGITS, OFFSETS, Array, Buffer, Device, Program
 from flm.memory.lanes import Lanes
 from flm.memory.layout import MemoryLayout
-from flm.memory.snapshot import Snapshot, empty_rows
+from flm.memory.snapshot import Snapshot, copy, empty_rows, empty_state
 from flm.runner.batch import adjacent
 
 
@@ -86,15 +86,16 @@ class Runner:
         held = self._lanes[lane]
         assert end <= len(held.resident), f"rows up to {end} were not all read by prefill"
         assert not self._layout.state or end == held.rows, f"the state is that of {held.rows}"
-        rows = empty_rows(self._layout, end - start)
+        rows, state = empty_rows(self._layout, end - start), empty_state(self._layout)
         buffers = self._lanes.buffers(lane, lane + 1)
+        pairs = []
         for name, array in rows.items():
             buffers[name].to_host(range(start, end))
-            array[...] = buffers[name].array()[0, :, start:end]
-        state = {}
-        for tensor in self._layout.state:
-            buffers[tensor.name].to_host()
-            state[tensor.name] = buffers[tensor.name].array()[0].copy()
+            pairs.append((array, buffers[name].array()[0, :, start:end]))
+        for name, array in state.items():
+            buffers[name].to_host()
+            pairs.append((array, buffers[name].array()[0]))
+        copy(pairs)
         return Snapshot(start, end, rows, state)
 
     def restore(self, lane: int, tokens: Sequence[int], snapshots: Sequence[Snapshot]) -> int:
@@ -109,8 +110,7 @@ class Runner:
         self._lanes.ensure(len(wanted))
         resident = common_length(self._lanes[lane].resident, wanted)
         self._lanes.rewind(lane, resident)
-        for snapshot in snapshots:
-            self._write_rows(lane, snapshot, max(snapshot.start, resident))
+        self._write_rows(lane, snapshots, resident)
         self._write_state(lane, snapshots[-1] if snapshots else None)
         self._lanes.advance(lane, wanted[resident:], read=True)
         rows = (len(wanted) - resident) * self._layout.row_bytes
@@ -140,21 +140,29 @@ class Runner:
         self._program.run({**self._lanes.buffers(start, stop), **inputs, LOGITS: logits})
         logits.to_host()
 
-    def _write_rows(self, lane: int, snapshot: Snapshot, start: int) -> None:
-        if start >= snapshot.end:
-            return
+    def _write_rows(self, lane: int, snapshots: Sequence[Snapshot], start: int) -> None:
+        """Those of `snapshots` from row `start` on."""
         buffers = self._lanes.buffers(lane, lane + 1)
-        for name, array in snapshot.rows.items():
-            buffers[name].array()[0, :, start : snapshot.end] = array[:, start - snapshot.start :]
-            buffers[name].to_device(range(start, snapshot.end))
+        pairs = []
+        for snapshot in snapshots:
+            first = max(snapshot.start, start)
+            for name, array in snapshot.rows.items() if first < snapshot.end else ():
+                target = buffers[name].array()[0, :, first : snapshot.end]
+                pairs.append((target, array[:, first - snapshot.start :]))
+        copy(pairs)
+        if pairs:
+            for tensor in self._layout.rows:
+                buffers[tensor.name].to_device(range(start, snapshots[-1].end))
 
     def _write_state(self, lane: int, snapshot: Snapshot | None) -> None:
         """The state after `snapshot`; without one, that before any token: zero."""
         buffers = self._lanes.buffers(lane, lane + 1)
-        for tensor in self._layout.state:
-            if snapshot is None:
-                buffers[tensor.name].array()[0] = 0
-            else:
-                assert snapshot.state is not None, f"{snapshot.end} can only be passed through"
-                buffers[tensor.name].array()[0] = snapshot.state[tensor.name]
-            buffers[tensor.name].to_device()
+        arrays = {t.name: buffers[t.name].array()[0] for t in self._layout.state}
+        if snapshot is None:
+            for array in arrays.values():
+                array[...] = 0
+        else:
+            assert snapshot.state is not None, f"{snapshot.end} can only be passed through"
+            copy((array, snapshot.state[name]) for name, array in arrays.items())
+        for name in arrays:
+            buffers[name].to_device()

@@ -24,7 +24,7 @@ import numpy as np
 from flm.core.sizes import mib
 from flm.devices.device import Array
 from flm.memory.layout import MemoryLayout
-from flm.memory.snapshot import empty_rows
+from flm.memory.snapshot import empty_rows, empty_state
 from flm.prefix.disk.draft import Draft, frame_bytes
 from flm.prefix.disk.folder import Folder
 from flm.prefix.disk.frames import HEAD, WINDOW_TOKENS, Frame, RowsFormat, Torn
@@ -307,7 +307,7 @@ class DiskStore:
                 extent = range(part.start, part.end)
                 with self._reading(part.segment, ".rows") as file:
                     self._form.read(file, part.segment, extent, wanted, into)
-        state = {t.name: np.empty(t.shape, t.dtype) for t in self._layout.state}
+        state = empty_state(self._layout)
         frame = Frame(stored.entry, 0, stored.offset)
         if state:
             with self._reading(stored.entry, ".state") as file:
