@@ -5,8 +5,9 @@
 
 One request at a time, each sent to flm and to two llama.cpp servers in turns: one with a slot an
 agent, one with two slots; both with its prompt cache in RAM and its context checkpoints as they are
-by default. Each side hears its own replies again. --quick is for trying things out: few turns, and
-models so small that only what was read means anything, not how long it took.
+by default. Each side hears its own replies again, and rests before another is asked. --quick is for
+trying things out: few turns, and models so small that only what was read means anything, not how
+long it took.
 """
 
 import argparse
@@ -21,7 +22,7 @@ from typing import Any
 from bench.client import Client, Timed
 from bench.reread import Reading, unavoidable
 from bench.rows import ROOT, keep
-from bench.servers import DISK, flm_server, llama_cpp_server
+from bench.servers import DISK, Server, flm_server, llama_cpp_server
 from bench.shapes import FOLDER, TINY, qwen35, shortened
 from bench.workload import REPLY_TOKENS, Agent, Ask, Body, Chat, agents, salted, schedule
 from flm.devices.machine import cores_physical
@@ -71,7 +72,7 @@ class Side:
     """One server, and the agents' conversations with it."""
 
     name: str
-    client: Client
+    server: Server
     chats: dict[str, Chat] = field(default_factory=dict)
     records: list[Record] = field(default_factory=list)
 
@@ -82,6 +83,7 @@ class Side:
         timed = self.time(messages, () if ask.side else agent.tools, native=agent.native)
         usage = timed.usage
         cached = int((usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0)
+        self.server.rest()
         record = Record(ask, timed.first_s, int(usage["prompt_tokens"]), cached, messages)
         self.records.append(record)
         if not ask.side:
@@ -94,7 +96,7 @@ class Side:
             fields["chat_template_kwargs"] = {"enable_thinking": False}
         if tools:
             fields["tools"] = list(tools)
-        timed = self.client.chat(list(messages), REPLY_TOKENS, **fields)
+        timed = Client(self.server.url).chat(list(messages), REPLY_TOKENS, **fields)
         assert timed.usage["completion_tokens"] == REPLY_TOKENS, (self.name, timed)
         return timed
 
@@ -250,7 +252,7 @@ def _three(run: Run) -> Iterator[list[Side]]:
             said = log.read_text(errors="replace")
             assert "prompt cache is enabled" in said, log
             assert "checkpoints enabled" in said, log
-            sides.append(Side(f"{slots} slots", Client(server.url)))
+            sides.append(Side(f"{slots} slots", server))
             _warm_up(sides[-1])
         yield sides
 
@@ -260,13 +262,13 @@ def _ours(run: Run, name: str, flags: Sequence[str]) -> Iterator[Side]:
     gguf, threads = str(run.model.gguf), cores_physical()
     log = _log(run, name.replace(" ", "-"))
     with flm_server(gguf, threads=threads, lanes=LANES, flags=flags, log=log) as server:
-        side = Side(name, Client(server.url))
+        side = Side(name, server)
         _warm_up(side)
         yield side
 
 
 def _warm_up(side: Side) -> None:
-    side.client.complete(list(range(1000, 1256)), 4, ignore_eos=True)
+    Client(side.server.url).complete(list(range(1000, 1256)), 4, ignore_eos=True)
 
 
 def _log(run: Run, name: str) -> Path:

@@ -13,7 +13,8 @@ from pathlib import Path
 import httpx
 
 DISK = "--prefix-disk-path"
-START_S_MAX, STOP_S_MAX = 300, 10
+START_S_MAX, STOP_S_MAX, REST_S_MAX = 300, 10, 120
+LOOK_S, BUSY = 0.25, 0.1  # it rests when less than this share of one core is used for so long
 CACHE_RAM_MIB = 8192  # llama.cpp's defaults
 VERBOSITY = 3
 
@@ -36,6 +37,24 @@ class Server:
     name: str
     url: str
     pid: int
+
+    def rest(self) -> None:
+        """Return once it does nothing any more for what it was asked: not at the next one's cost.
+
+        flm reads ahead after a reply, llama.cpp may still save.
+        """
+        deadline = time.monotonic() + REST_S_MAX
+        used_s = self._cpu_s()
+        while time.monotonic() < deadline:
+            time.sleep(LOOK_S)
+            before_s, used_s = used_s, self._cpu_s()
+            if used_s - before_s < BUSY * LOOK_S:
+                return
+        raise SystemExit(f"{self.name} is still busy after {REST_S_MAX} s")
+
+    def _cpu_s(self) -> float:
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @contextmanager
