@@ -39,6 +39,31 @@ def reference(name: str, block: bytes) -> list[float]:
             scale = struct.unpack_from("b", block, 192 + i // 16)[0]
             weights.append(half(208) * scale * ((low | two << 4) - 32))
         return weights
+    if name in ("IQ4_NL", "IQ4_XS"):
+        values = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113]
+        weights = []
+        for run in range(1 if name == "IQ4_NL" else 8):
+            scale, at = half(0), 2
+            if name == "IQ4_XS":
+                high = struct.unpack_from("<H", block, 2)[0] >> 2 * run & 3
+                scale *= (block[4 + run // 2] >> 4 * (run % 2) & 15 | high << 4) - 32
+                at = 8 + 16 * run
+            codes = [block[at + i % 16] >> 4 * (i // 16) & 15 for i in range(32)]
+            weights += [scale * values[code] for code in codes]
+        return weights
+    if name in ("Q2_K", "Q3_K"):
+        weights = []
+        for i in range(256):
+            at, j = 32 * (i // 128) + i % 32, i // 16
+            two = block[(16 if name == "Q2_K" else 32) + at] >> 2 * (i % 128 // 32) & 3
+            if name == "Q2_K":
+                weights.append(half(80) * (block[j] & 15) * two - half(82) * (block[j] >> 4))
+                continue
+            six = block[96 + j % 8] >> 4 * (j // 8) & 15
+            six |= (block[104 + j % 4] >> 2 * (j // 4) & 3) << 4
+            signed = two - (0 if block[i % 32] >> i // 32 & 1 else 4)
+            weights.append(half(108) * (six - 32) * signed)
+        return weights
     weights = []
     for i in range(256):
         j, s = i // 32, block[4:16]
@@ -56,10 +81,10 @@ def reference(name: str, block: bytes) -> list[float]:
 def test_blocks_hold_exactly_the_numbers_of_the_file(type) -> None:
     random = np.random.default_rng(7)
     raw = random.integers(0, 256, (6, 3, type.bytes), dtype=np.uint8)
-    at = 208 if type.name == "Q6_K" else 0
-    raw[..., at : at + 4] = (
-        random.normal(size=(6, 3, 2)).astype(np.float16).view(np.uint8)[..., : type.bytes - at]
-    )
+    at = {"Q2_K": 80, "Q3_K": 108, "Q6_K": 208}.get(type.name, 0)
+    size = 4 if type.format.minimum else 2
+    halves = random.normal(size=(6, 3, 2)).astype(np.float16).view(np.uint8)
+    raw[..., at : at + size] = halves[..., :size]
     blocks = type.blocks(raw.reshape(6, -1))
     wanted = [[w for block in row for w in reference(type.name, block.tobytes())] for row in raw]
     np.testing.assert_allclose(blocks.dense(), np.array(wanted), rtol=3e-7, atol=1e-5)
@@ -97,10 +122,10 @@ def test_lengths_that_overflow_are_refused(tmp_path: Path, where: int, count: in
 
 def test_an_unknown_quantisation_is_named_with_what_is_read_instead(tmp_path: Path) -> None:
     rows = np.zeros((2, 256), np.uint8)
-    path = write_gguf(tmp_path / "m.gguf", {}, {"token_embd.weight": (rows, 23)})
-    with pytest.raises(UnsupportedModel, match="IQ4_XS") as caught:
+    path = write_gguf(tmp_path / "m.gguf", {}, {"token_embd.weight": (rows, 18)})
+    with pytest.raises(UnsupportedModel, match="IQ3_XXS") as caught:
         GgufFile(path)
-    assert "Q4_K" in caught.value.fix
+    assert "Q4_K_M" in caught.value.fix
 
 
 def test_what_is_not_a_gguf_is_said_to_be_none(tmp_path: Path) -> None:

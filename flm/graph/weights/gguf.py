@@ -182,7 +182,7 @@ def _bytes_per_weight(path: Path, name: str, shape: tuple[int, ...], type: int) 
     )
     raise UnsupportedModel(
         f"{path}: tensor {name} is quantised as {known}, which flm does not read",
-        fix=f"take a file of one of these types: {usable} (Q4_K_M and Q8_0 are common)",
+        fix=f"take the Q4_K_M or Q8_0 file of this model; types read: {usable}",
     )
 
 

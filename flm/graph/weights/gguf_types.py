@@ -1,7 +1,7 @@
 """GGUF's block types, split exactly into codes, scales and minimums.
 
-Layouts as llama.cpp writes them (ggml-common.h). A 5- or 6-bit code is held in 8 bits, moved so
-that the middle of its range is 128; a minimum is moved to the middle of the range with it.
+Layouts as llama.cpp writes them (ggml-common.h). A code that fits no 4-bit blocks of 32 is held in
+8 bits, moved so that the middle of its range is 128; a minimum is moved there with it.
 """
 
 from collections.abc import Callable
@@ -128,6 +128,49 @@ def _q6_k(raw: Array) -> tuple[Array, Array, None]:
     return codes + 96, _half(raw[..., 208:210])[..., None] * scales, None
 
 
+def _quarters(raw: Array) -> Array:
+    """[..., 64] bytes to [..., 8, 32] codes of two bits: 32 bytes hold four runs, lowest first."""
+    halves = raw.reshape(*raw.shape[:-1], 2, 1, 32)
+    shifted = halves >> np.arange(0, 8, 2, dtype=np.uint8)[:, None]
+    return (shifted & 3).reshape(*raw.shape[:-1], 8, 32)
+
+
+def _q2_k(raw: Array) -> tuple[Array, Array, Array]:
+    codes = _quarters(raw[..., 16:80]) + 126
+    scales = _half(raw[..., 80:82])[..., None] * (raw[..., :16] & 15)
+    small = _half(raw[..., 82:84])[..., None] * (raw[..., :16] >> 4)
+    return codes, scales, 2 * scales - small
+
+
+def _q3_k(raw: Array) -> tuple[Array, Array, None]:
+    high = (raw[..., None, :32] >> np.arange(8, dtype=np.uint8)[:, None]) & 1
+    low, top = raw[..., 96:104], raw[..., 104:108]
+    sixes = np.concatenate([low & 15, low >> 4], axis=-1)
+    tops = [((top >> bit) & 3) << 4 for bit in (0, 2, 4, 6)]
+    small = (sixes | np.concatenate(tops, axis=-1)).astype(np.float32) - 32
+    codes = (_quarters(raw[..., 32:96]) | (high << 2)) + 124
+    return codes, _half(raw[..., 108:110])[..., None] * small, None
+
+
+# What the codes of IQ4 stand for, moved from signed bytes to ours.
+_IQ4 = np.array(
+    [1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241], dtype=np.uint8
+)
+
+
+def _iq4_nl(raw: Array) -> tuple[Array, Array, None]:
+    return _IQ4[_nibbles(raw[..., 2:])], _half(raw[..., :2]), None
+
+
+def _iq4_xs(raw: Array) -> tuple[Array, Array, None]:
+    low = np.stack([raw[..., 4:8] & 15, raw[..., 4:8] >> 4], axis=-1)
+    high = (raw[..., 2:4, None] >> np.arange(0, 8, 2, dtype=np.uint8)) & 3
+    shape = (*raw.shape[:-1], 8)
+    small = (low.reshape(shape) | (high.reshape(shape) << 4)).astype(np.float32) - 32
+    codes = _IQ4[_nibbles(raw[..., 8:].reshape(*shape, 16))]
+    return codes, _half(raw[..., :2])[..., None] * small, None
+
+
 def _bf16(raw: Array) -> Array:
     return (np.ascontiguousarray(raw).view(np.uint16).astype(np.uint32) << 16).view(np.float32)
 
@@ -138,9 +181,13 @@ BLOCK_TYPES = {
     6: BlockType("Q5_0", 32, 22, BlockFormat(8, 32, minimum=False), _q5_0),
     7: BlockType("Q5_1", 32, 24, BlockFormat(8, 32, minimum=True), _q5_1),
     8: BlockType("Q8_0", 32, 34, BlockFormat(8, 32, minimum=False), _q8_0),
+    10: BlockType("Q2_K", 256, 84, BlockFormat(8, 16, minimum=True), _q2_k),
+    11: BlockType("Q3_K", 256, 110, BlockFormat(8, 16, minimum=False), _q3_k),
     12: BlockType("Q4_K", 256, 144, BlockFormat(4, 32, minimum=True), _q4_k),
     13: BlockType("Q5_K", 256, 176, BlockFormat(8, 32, minimum=True), _q5_k),
     14: BlockType("Q6_K", 256, 210, BlockFormat(8, 16, minimum=False), _q6_k),
+    20: BlockType("IQ4_NL", 32, 18, BlockFormat(8, 32, minimum=False), _iq4_nl),
+    23: BlockType("IQ4_XS", 256, 136, BlockFormat(8, 32, minimum=False), _iq4_xs),
 }
 FLOAT_TYPES = {
     0: FloatType("F32", 4, lambda raw: np.ascontiguousarray(raw).view(np.float32)),
@@ -151,7 +198,7 @@ FLOAT_TYPES = {
 }
 # Known to llama.cpp, not to us: named in the refusal.
 OTHER_TYPES = {
-    10: "Q2_K", 11: "Q3_K", 15: "Q8_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S",
-    20: "IQ4_NL", 21: "IQ3_S", 22: "IQ2_S", 23: "IQ4_XS", 24: "I8", 25: "I16", 26: "I32",
-    27: "I64", 28: "F64", 29: "IQ1_M", 34: "TQ1_0", 35: "TQ2_0", 39: "MXFP4",
+    15: "Q8_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S", 21: "IQ3_S",
+    22: "IQ2_S", 24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64", 29: "IQ1_M",
+    34: "TQ1_0", 35: "TQ2_0", 39: "MXFP4",
 }  # fmt: skip
