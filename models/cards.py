@@ -32,6 +32,22 @@ NOT_YET: Mapping[str, str] = {
     "qwen3vl-it": "4b",
     "translategemma": "4b",
     "whisper-v3": "turbo",
+    # of its later versions
+    "gemma4-12b": "12b",
+    "gemma4e-flash": "e2b e4b",
+    "hy-mt2-flash": "1.8b",
+    "qwen3vl-flash": "4b",
+}
+# What they need besides a folder.
+NEEDS: Mapping[str, str] = {
+    "embed-gemma": "embeddings",
+    "gemma4-12b": "pictures and speech",
+    "gemma4-it": "pictures and speech",
+    "gemma4e-flash": "pictures and speech",
+    "qwen2.5vl-it": "pictures",
+    "qwen3vl-flash": "pictures",
+    "qwen3vl-it": "pictures",
+    "whisper-v3": "speech",
 }
 
 
@@ -42,6 +58,7 @@ class Card:
     `sha256` and `size_bytes` are of the file they all give; None means the source's own word
     is taken. `footprint_gb` is disk space once installed, in units of 10^9 bytes. `row_values`
     numbers are kept of a token in all layers, and `state_bytes` of what cannot be cut by token.
+    `thinks` is what its template does unless a request says otherwise.
     `prefix_cache_mb` and `prefix_slots` bound what is kept of prompts where no setting does.
     """
 
@@ -87,12 +104,13 @@ def find(tag: str) -> Card:
         if wanted == card.tag or wanted in card.aliases:
             return card
     for card in cards():
-        if wanted == card.tag.partition(":")[0]:
+        if wanted in (tag.partition(":")[0] for tag in (card.tag, *card.aliases)):
             return card
     name, _, size = wanted.partition(":")
     if name in NOT_YET and (not size or size in NOT_YET[name].split()):
+        lacking = f"it takes {NEEDS[name]}" if name in NEEDS else "its family is not built"
         raise ModelNotFound(
-            f"{tag} is one of FastFlowLM's models that flm cannot run yet.",
+            f"{tag} is one of FastFlowLM's models that flm cannot run yet: {lacking}.",
             fix="flm list shows the models that it can",
             param="model",
         )

@@ -47,10 +47,39 @@ def test_an_unknown_tag_gets_fastflowlms_words_and_the_nearest_tag() -> None:
     assert "did you mean smollm2?" in error.value.fix
 
 
-@pytest.mark.parametrize("tag", ["qwen2.5-it:3b", "gemma3", "whisper-v3:turbo"])
-def test_fastflowlms_other_models_are_known_not_unknown(tag: str) -> None:
-    with pytest.raises(ModelNotFound, match="cannot run yet"):
-        find(tag)
+# FastFlowLM's own list, and what its later versions are known to add.
+THEIRS = """
+    deepseek-r1:8b deepseek-r1-0528:8b embed-gemma:300m gemma3:1b gemma3:4b gemma4-12b:12b
+    gemma4-it:e2b gemma4-it:e4b gemma4e-flash:e2b gemma4e-flash:e4b gpt-oss:20b gpt-oss-sg:20b
+    hy-mt2-flash:1.8b lfm2:1.2b lfm2:2.6b lfm2-trans:2.6b lfm2.5-it:1.2b lfm2.5-tk:1.2b
+    llama3.1:8b llama3.2:1b llama3.2:3b medgemma:4b medgemma1.5:4b nanbeige4.1:3b phi4-mini-it:4b
+    qwen2.5-it:3b qwen2.5vl-it:3b qwen3:0.6b qwen3:1.7b qwen3:4b qwen3:8b qwen3-it:4b qwen3-tk:4b
+    qwen3.5:0.8b qwen3.5:2b qwen3.5:4b qwen3.5:9b qwen3.6-moe:35b-a3b qwen3.8-mtp:27b
+    qwen3vl-flash:4b qwen3vl-it:4b translategemma:4b whisper-v3:turbo
+"""
+
+
+@pytest.mark.parametrize("tag", THEIRS.split())
+def test_every_tag_of_fastflowlms_is_a_model_or_told_why_not(tag: str) -> None:
+    name, _, size = tag.partition(":")
+    for wanted in (tag, name):
+        if size in module.NOT_YET.get(name, "").split():
+            with pytest.raises(ModelNotFound, match="cannot run yet: it"):
+                find(wanted)
+        else:
+            assert find(wanted).tag.startswith(name.removesuffix("-mtp"))
+
+
+def test_what_a_model_needs_besides_a_folder_is_said() -> None:
+    with pytest.raises(ModelNotFound, match="it takes speech"):
+        find("whisper-v3")
+    assert set(module.NEEDS) <= set(module.NOT_YET)
+
+
+def test_a_large_state_keeps_fewer_prompts() -> None:
+    card = find("qwen3.8-mtp:27b")
+    assert (card.prefix_slots, card.prefix_cache_mb) == (4, 1536)
+    assert card.prefix_slots * card.state_bytes < card.prefix_cache_mb * 2**20
 
 
 def test_no_model_is_both_here_and_not_yet() -> None:
