@@ -66,7 +66,7 @@ class Shape:
 
 
 TINY = Shape(
-    name="qwen35-tiny",
+    name="qwen35-tiny-128k",
     layers=4,
     width=128,
     mlp_width=256,
@@ -76,6 +76,7 @@ TINY = Shape(
     value_heads=4,
     state_width=64,
     rotary_width=16,
+    context_length=131_072,
 )
 
 

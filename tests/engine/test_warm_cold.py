@@ -183,11 +183,11 @@ def test_two_hundred_prompts_say_the_same_on_a_real_model(smollm2: Path, tmp_pat
 def test_an_agents_whole_prompts_say_the_same_on_a_model_with_state(
     smollm2: Path, tmp_path: Path
 ) -> None:
-    """What Hermes sent, uncut: 8K to 13K tokens each, on a tiny Qwen3.5 with a long window."""
+    """What Hermes sent, uncut (8K to 13K tokens), on a tiny Qwen3.5 with a window of 131,072."""
     from bench.shapes import TINY, qwen35
 
     gguf = qwen35(smollm2, shape=TINY)
-    settings = Settings(lanes=2, prefix_cache_mb=1024, model_path=tmp_path, ctx_len=32_768)
+    settings = Settings(lanes=2, prefix_cache_mb=1024, model_path=tmp_path, ctx_len=131_072)
     answers: dict[bool, list[str]] = {False: [], True: []}
     reused = 0
     for warm in (False, True):
