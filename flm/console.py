@@ -171,6 +171,11 @@ def _bar(bytes_: bool) -> Any:
     return rich.Progress(*columns, transient=True)
 
 
+def on_terminal() -> bool:
+    """Whether what is written is seen by a person."""
+    return _is_terminal(sys.stdout)
+
+
 def _is_terminal(stream: TextIO) -> bool:
     try:
         return stream.isatty()

@@ -1,4 +1,4 @@
-"""The prefix cache's replies as a person reads them: a tree, a panel."""
+"""Replies of the prefix cache, and the models, as a person reads them: a tree, a panel, a table."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -52,6 +52,62 @@ def draw_explanation(reply: Mapping[str, Any]) -> str:
         said.append(f"\n{_nothing_to_explain(read, reply['would_reuse']['tokens'])}\n")
     said.rstrip()
     return _drawn(Panel(said, title=reply["model"]), *_changes(reply["volatility"]))
+
+
+def draw_models(entries: Sequence[Mapping[str, Any]]) -> str:
+    """Entries of flm list --json."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    widest_tag = max((len(e["name"]) for e in entries if e["memory"]), default=None)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in ("model", "", "disk", "memory", "fits", "context", "can"):
+        right = name in ("disk", "memory", "context")
+        table.add_column(
+            name,
+            justify="right" if right else "left",
+            no_wrap=name not in ("model", "can"),
+            overflow="fold",
+            min_width=widest_tag if name == "model" else None,
+        )
+    for entry in entries:
+        memory = entry["memory"]
+        table.add_row(
+            Text(entry["name"]),
+            "✅" if entry["installed"] else "⏬",
+            f"{entry['footprint']:.2f} GB",
+            _gib(memory["total_bytes"]) if memory else "?",
+            _fits(memory) if memory else "?",
+            f"{memory['context_length']:,}" if memory else "?",
+            abilities(entry["label"], entry["details"].get("think", False)),
+        )
+    lines: list[RenderableType] = [table]
+    machine = next((e["memory"]["machine_bytes"] for e in entries if e["memory"]), None)
+    if machine is not None:
+        taken = "weights, all lanes at this context length, and the most that is kept of prompts"
+        lines.append(Text(f"memory: {taken}; this machine has {_gib(machine)}", style="dim"))
+    return _drawn(*lines)
+
+
+def _fits(memory: Mapping[str, Any]) -> str:
+    if memory["fits"]:
+        return "yes"
+    shorter = memory["context_length_that_fits"]
+    return f"with --ctx-len {shorter}" if shorter else "no"
+
+
+def abilities(labels: Sequence[str], thinks: bool) -> str:
+    words = []
+    if "reasoning" in labels:
+        words.append("thinks" if thinks else "thinks if asked")
+    if "tool-calling" in labels:
+        words.append("tools")
+    return ", ".join(words)
+
+
+def _gib(size: int) -> str:
+    return f"{size / 2**30:.1f} GiB"
 
 
 def _nothing_to_explain(read: int, reused: int) -> str:

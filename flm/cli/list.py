@@ -1,17 +1,19 @@
 """flm list"""
 
 import json
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from flm import __version__, console
 from flm.cli import options
+from flm.engine.plan import context_length_that_fits, estimate
 from flm.errors import BadSettings
+from flm.hub.disk import bytes_under
 from flm.hub.reference import page_of, parse_source
 from flm.hub.shelf import Installed, Shelf
 from flm.models.cards import Card, cards
+from flm.settings import Settings
 
 FILTERS = ("all", "installed", "not-installed")
 Filter = Annotated[str, typer.Option("--filter", help="which models", metavar="|".join(FILTERS))]
@@ -22,44 +24,85 @@ def command(
     filter_: Filter = "all",
     quiet: options.Quiet = False,
     json_: options.Json = False,
+    ctx_len: options.CtxLen = None,
+    lanes: options.Lanes = None,
+    kv_dtype: options.KvDtype = None,
+    prefix_cache_mb: options.PrefixCacheMb = None,
     log_level: options.LogLevel = None,
     config: options.Config = None,
 ) -> None:
-    """Show the models that can be run: ✅ is on this machine, ⏬ can be pulled."""
+    """Show the models that can be run: ✅ is on this machine, ⏬ can be pulled.
+
+    On a terminal also what each takes as it would be served, and whether that fits.
+    """
     settings = options.settings_of(context)
     if filter_ not in FILTERS:
         raise BadSettings(
             f"--filter is '{filter_}', which is not one of {', '.join(FILTERS)}",
             fix="for example flm list --filter installed",
         )
-    entries = _entries(settings.model_path)
+    entries = _entries(settings)
     if filter_ != "all":
         entries = [entry for entry in entries if entry["installed"] == (filter_ == "installed")]
     if json_:
+        _measure(entries, settings)
         console.write(json.dumps({"models": entries}, indent=4, sort_keys=True) + "\n")
     else:
-        _show(entries, marks=not quiet)
+        _show(entries, settings, quiet=quiet)
 
 
-def show_models(model_path: Path) -> None:
-    _show(_entries(model_path), marks=True)
+def show_models(settings: Settings) -> None:
+    _show(_entries(settings), settings, quiet=False)
 
 
-def _show(entries: list[dict[str, Any]], *, marks: bool) -> None:
+def _show(entries: list[dict[str, Any]], settings: Settings, *, quiet: bool) -> None:
+    """A table for people; for programs that read it, FastFlowLM's lines."""
+    if entries and not quiet and console.on_terminal():
+        from flm.cli.drawing import draw_models
+
+        _measure(entries, settings)
+        console.write(draw_models(entries))
+        return
     console.write("Models:\n")
     if not entries:
         console.write("  No models found for the specified filter.\n")
     for entry in entries:
-        mark = (" ✅" if entry["installed"] else " ⏬") if marks else ""
+        mark = "" if quiet else " ✅" if entry["installed"] else " ⏬"
         console.write(f"  - {entry['name']}{mark}\n")
 
 
-def _entries(model_path: Path) -> list[dict[str, Any]]:
-    here = {found.text: found for found in Shelf(model_path).installed()}
+def _entries(settings: Settings) -> list[dict[str, Any]]:
+    here = {found.text: found for found in Shelf(settings.model_path).installed()}
     known = {card.tag for card in cards()}
     return [_card_entry(card, card.tag in here) for card in cards()] + [
         _other_entry(found) for text, found in here.items() if text not in known
     ]
+
+
+def _measure(entries: list[dict[str, Any]], settings: Settings) -> None:
+    """Adds what each takes of this machine's memory; None where no card says."""
+    from flm.devices.machine import memory_bytes
+
+    machine, known = memory_bytes(), {card.tag: card for card in cards()}
+    for entry in entries:
+        card = known.get(entry["name"])
+        entry["memory"] = _memory(card, settings, machine) if card else None
+
+
+def _memory(card: Card, settings: Settings, machine: int) -> dict[str, Any]:
+    """Bytes, as flm serve would plan them with the same settings."""
+    plan = estimate(card, settings, machine)
+    shorter = None if plan.fits else context_length_that_fits(card, settings, machine)
+    return {
+        "context_length": plan.context_length,
+        "weights_bytes": plan.weights,
+        "lanes_bytes": plan.lanes_rows + plan.lanes_state,
+        "prefix_cache_bytes": plan.prefix,
+        "total_bytes": plan.total,
+        "machine_bytes": machine,
+        "fits": plan.fits,
+        "context_length_that_fits": plan.context_length if plan.fits else shorter,
+    }
 
 
 def _card_entry(card: Card, installed: bool) -> dict[str, Any]:
@@ -95,7 +138,7 @@ def _other_entry(found: Installed) -> dict[str, Any]:
         "model": found.text,
         "installed": True,
         "url": page_of(found.text),
-        "footprint": round(found.size_bytes / 1e9, 2),
+        "footprint": round((found.size_bytes or bytes_under(found.source)) / 1e9, 2),
         "label": [],
         "files": list(found.files),
         "details": {"format": "GGUF" if found.source.suffix == ".gguf" else "safetensors"},

@@ -130,7 +130,7 @@ def load(repl: "Repl", rest: str) -> None:
 
 def list_models(repl: "Repl", rest: str) -> None:
     """show the models"""
-    show_models(repl.settings.model_path)
+    show_models(repl.settings)
 
 
 def pull(repl: "Repl", rest: str) -> None:

@@ -1,16 +1,49 @@
-"""What a model takes of the machine's memory, worked out before anything is allocated."""
+"""What a model takes of the machine's memory, worked out before anything is allocated.
+
+From what was compiled, or nearly so from a card: flm list does, so nothing heavy is imported.
+"""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from flm.core.sizes import MIB, mib
 from flm.errors import BadRequest, NoRoom
-from flm.memory.layout import MemoryLayout
+from flm.models.cards import Card
+from flm.settings import Settings
 
+PREFIX_MB_USUAL = 4096
+TRANSIT_BYTES = 256 * MIB  # of memory, on the way to a disk that keeps alone
+PREPACKED = 2  # onnxruntime keeps a copy of the weights in its own order beside the mapped file
 PROGRAM_BYTES = 256 * MIB  # Python, the server, a pass's own tensors
 ROWS_SHARE_MAX = 4  # float32 rows may take this part of memory, by --kv-dtype auto
 CTX_LEN_MIN = 512
 KV_DTYPES = {"f32": "float32", "f16": "float16"}
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What may be kept in memory, as asked for or else as the card says; `slots` None: no limit."""
+
+    bytes: int
+    slots: int | None
+    transit: bool  # memory is only the way to the disk
+
+    @classmethod
+    def of(cls, settings: Settings, card: Card) -> "Limits":
+        asked = (settings.prefix_cache_mb, card.prefix_cache_mb, PREFIX_MB_USUAL)
+        size = next(mb for mb in asked if mb is not None) * MIB
+        transit = size == 0 and settings.prefix_disk_mb > 0
+        size = TRANSIT_BYTES if transit else size
+        slots = settings.prefix_slots or card.prefix_slots
+        return cls(size if settings.reuse_prompt else 0, slots, transit)
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """Bytes that a token adds to a lane, and that a lane takes besides."""
+
+    row_bytes: int
+    state_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +61,17 @@ class MemoryPlan:
     machine: int
 
     @property
+    def needed(self) -> int:
+        """Without what gives way: kept prompts."""
+        return PROGRAM_BYTES + self.weights + self.lanes_rows + self.lanes_state
+
+    @property
     def total(self) -> int:
-        return PROGRAM_BYTES + self.weights + self.lanes_rows + self.lanes_state + self.prefix
+        return self.needed + self.prefix
+
+    @property
+    def fits(self) -> bool:
+        return self.needed <= self.machine
 
     def lines(self) -> list[str]:
         kv = "f32" if self.row_dtype == "float32" else "f16"
@@ -61,52 +103,84 @@ def context_length_of(model_max: int, default: int, wanted: int | None) -> int:
 
 
 def plan_memory(
-    layouts: Mapping[str, MemoryLayout],
+    carried: Mapping[str, Carried],
     *,
-    weights_bytes: int,
+    file_bytes: int,
     context_length: int,
     lanes: int,
     kv_dtype: str,
     prefix_bytes: int,
     machine_bytes: int,
 ) -> MemoryPlan:
-    """The plan, with the prefix cache cut to what is left. Raises NoRoom if the rest does not fit.
+    """The plan, with the prefix cache cut to what is left; `file_bytes` are the compiled weights'.
 
     `kv_dtype` is f32, f16 or auto: f32 while all lanes' rows fit in a quarter of memory.
     """
-    rows = {dtype: lanes * context_length * lay.row_bytes for dtype, lay in layouts.items()}
+    rows = {dtype: lanes * context_length * each.row_bytes for dtype, each in carried.items()}
     if kv_dtype == "auto":
         fits = rows["float32"] * ROWS_SHARE_MAX <= machine_bytes
         row_dtype = "float32" if fits else "float16"
     else:
         row_dtype = KV_DTYPES[kv_dtype]
-    state = lanes * layouts[row_dtype].state_bytes
-    needed = PROGRAM_BYTES + weights_bytes + rows[row_dtype] + state
-    if needed > machine_bytes:
-        raise NoRoom(
-            f"the model with {lanes} lanes of {context_length:,} tokens needs {mib(needed)}, "
-            f"this machine has {mib(machine_bytes)}",
-            fix=_advice(row_dtype, lanes, machine_bytes - (needed - rows[row_dtype]), rows),
-        )
-    return MemoryPlan(
+    plan = MemoryPlan(
         row_dtype=row_dtype,
         context_length=context_length,
         lanes=lanes,
-        weights=weights_bytes,
+        weights=PREPACKED * file_bytes,
         lanes_rows=rows[row_dtype],
-        lanes_state=state,
-        prefix=min(prefix_bytes, machine_bytes - needed),
+        lanes_state=lanes * carried[row_dtype].state_bytes,
+        prefix=0,
         prefix_wanted=prefix_bytes,
         machine=machine_bytes,
     )
+    return replace(plan, prefix=max(0, min(prefix_bytes, machine_bytes - plan.needed)))
 
 
-def _advice(row_dtype: str, lanes: int, left: int, rows: Mapping[str, int]) -> str:
+def require_room(plan: MemoryPlan) -> None:
+    """Raises NoRoom with what would make it fit."""
+    if not plan.fits:
+        raise NoRoom(
+            f"the model with {plan.lanes} lanes of {plan.context_length:,} tokens needs "
+            f"{mib(plan.needed)}, this machine has {mib(plan.machine)}",
+            fix=_advice(plan),
+        )
+
+
+def estimate(card: Card, settings: Settings, machine_bytes: int) -> MemoryPlan:
+    """What loading it will plan, by its card alone: nothing need be here yet."""
+    assert card.row_values is not None, card.tag
+    wanted = settings.ctx_len and min(settings.ctx_len, card.context_length_max)
+    return plan_memory(
+        {
+            dtype: Carried(card.row_values * size, card.state_bytes)
+            for dtype, size in (("float32", 4), ("float16", 2))
+        },
+        file_bytes=card.compiled_bytes,
+        context_length=context_length_of(card.context_length_max, card.context_length, wanted),
+        lanes=settings.lanes,
+        kv_dtype=settings.kv_dtype,
+        prefix_bytes=Limits.of(settings, card).bytes,
+        machine_bytes=machine_bytes,
+    )
+
+
+def context_length_that_fits(card: Card, settings: Settings, machine_bytes: int) -> int | None:
+    """The longest of half, a quarter … of what was asked for, if any."""
+    length = estimate(card, settings, machine_bytes).context_length // 2
+    while length >= CTX_LEN_MIN:
+        if estimate(card, replace(settings, ctx_len=length), machine_bytes).fits:
+            return length
+        length //= 2
+    return None
+
+
+def _advice(plan: MemoryPlan) -> str:
+    left = plan.machine - (plan.needed - plan.lanes_rows)
     if left <= 0:
         return "take a smaller model"
     advice = []
-    if row_dtype == "float32":
+    if plan.row_dtype == "float32":
         advice.append("--kv-dtype f16")
-    if lanes > 1:
-        advice.append(f"--lanes {max(1, lanes * left // rows[row_dtype])}")
+    if plan.lanes > 1:
+        advice.append(f"--lanes {max(1, plan.lanes * left // plan.lanes_rows)}")
     return " or ".join([*advice, "a smaller --ctx-len"])

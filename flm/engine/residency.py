@@ -6,8 +6,15 @@ from dataclasses import dataclass, field, replace
 
 from flm.devices.device import Device
 from flm.engine.engine import Engine
-from flm.engine.plan import MemoryPlan, context_length_of, plan_memory
-from flm.engine.reuse import Limits, open_cache
+from flm.engine.plan import (
+    Carried,
+    Limits,
+    MemoryPlan,
+    context_length_of,
+    plan_memory,
+    require_room,
+)
+from flm.engine.reuse import open_cache
 from flm.engine.thread import EngineThread
 from flm.errors import DeviceUnavailable
 from flm.graph.bundle import WEIGHTS, Bundle
@@ -68,15 +75,18 @@ def load(
     context_length = context_length_of(bundle.context_length, card.context_length, settings.ctx_len)
     limits = Limits.of(settings, card)
     plan = plan_memory(
-        bundle.layouts,
-        # Prepacking keeps a copy beside the mapped file.
-        weights_bytes=2 * (bundle.folder / WEIGHTS).stat().st_size,
+        {
+            dtype: Carried(each.row_bytes, each.state_bytes)
+            for dtype, each in bundle.layouts.items()
+        },
+        file_bytes=(bundle.folder / WEIGHTS).stat().st_size,
         context_length=context_length,
         lanes=settings.lanes,
         kv_dtype=settings.kv_dtype,
         prefix_bytes=limits.bytes,
         machine_bytes=memory_bytes(),
     )
+    require_room(plan)
     for line in plan.lines():
         say(line)
     device = open_device(settings)

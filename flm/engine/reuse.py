@@ -1,14 +1,12 @@
 """The prefix cache that a model is loaded with, and the disk that it goes on keeping on."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from flm.core.sizes import MIB, mib
 from flm.devices.device import Device
-from flm.engine.plan import MemoryPlan
+from flm.engine.plan import Limits, MemoryPlan
 from flm.graph.bundle import Bundle
 from flm.memory.layout import MemoryLayout
-from flm.models.cards import Card
 from flm.prefix.cache import PrefixCache
 from flm.prefix.disk.identity import identity_of
 from flm.prefix.disk.store import DiskStore
@@ -17,27 +15,7 @@ from flm.prefix.disk.tier import DiskTier
 from flm.prefix.eviction import POLICIES
 from flm.settings import Settings
 
-PREFIX_MB_USUAL = 4096
-TRANSIT_BYTES = 256 * MIB  # of memory, on the way to a disk that keeps alone
 PENDING_BYTES_MAX = 2**62  # what waits to be written is kept in memory anyway
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What may be kept in memory, as asked for or else as the card says; `slots` None: no limit."""
-
-    bytes: int
-    slots: int | None
-    transit: bool  # memory is only the way to the disk
-
-    @classmethod
-    def of(cls, settings: Settings, card: Card) -> "Limits":
-        asked = (settings.prefix_cache_mb, card.prefix_cache_mb, PREFIX_MB_USUAL)
-        size = next(mb for mb in asked if mb is not None) * MIB
-        transit = size == 0 and settings.prefix_disk_mb > 0
-        size = TRANSIT_BYTES if transit else size
-        slots = settings.prefix_slots or card.prefix_slots
-        return cls(size if settings.reuse_prompt else 0, slots, transit)
 
 
 def open_cache(

@@ -19,7 +19,7 @@ def routes(residence: Residence) -> APIRouter:
             "name": card.tag,
             "model": card.tag,
             "modified_at": datetime.fromtimestamp(residence.settled_at, UTC).isoformat(),
-            "size": card.size_bytes or int(card.footprint_gb * 1e9),
+            "size": card.file_bytes,
             "digest": card.sha256 or "",
             "details": {
                 "parent_model": "",

@@ -47,6 +47,7 @@ class Graph:
         numerics = Numerics(int8_activations, row_dtype, context_length)
         self.emitted = family.emit(source, emitter, numerics)
         emitter.save(folder / "graph.onnx", name)
+        self.weights_bytes = (folder / "weights.bin").stat().st_size
         self.device = CpuDevice(threads=2)
         self.program = self.device.load(folder / "graph.onnx")
         self.memory = {

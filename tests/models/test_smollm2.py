@@ -1,12 +1,15 @@
 """SmolLM2-135M, the real one: exact at float32 activations, close as it is served."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from flm.engine.plan import Carried, Limits, estimate, plan_memory
 from flm.graph.weights.gguf import GgufFile
 from flm.models.cards import find
+from flm.settings import Settings
 from tests.models.drive import FIXTURES, Graph, assert_alike_beside_others, kl
 
 EXPECTED = np.load(FIXTURES / "smollm2" / "expected.npz")
@@ -30,6 +33,23 @@ def test_its_card_says_what_a_kept_token_takes(served: Graph) -> None:
     layout = served.emitted.layout
     assert find("smollm2:135m").row_values == layout.row_bytes / 4
     assert find("smollm2:135m").state_bytes == layout.state_bytes == 0
+
+
+def test_its_card_estimates_what_loading_it_plans(served: Graph) -> None:
+    card, settings, machine = find("smollm2:135m"), Settings(kv_dtype="f32"), 64 * 2**30
+    layout = served.emitted.layout
+    planned = plan_memory(
+        {"float32": Carried(layout.row_bytes, layout.state_bytes)},
+        file_bytes=served.weights_bytes,
+        context_length=card.context_length,
+        lanes=settings.lanes,
+        kv_dtype=settings.kv_dtype,
+        prefix_bytes=Limits.of(settings, card).bytes,
+        machine_bytes=machine,
+    )
+    guessed = estimate(card, settings, machine)
+    assert guessed.weights == pytest.approx(planned.weights, rel=0.1)
+    assert replace(guessed, weights=planned.weights) == planned
 
 
 def test_served_logits_stay_within_int8_activation_noise(served: Graph) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from flm.cli.drawing import abilities
 from flm.models.cards import Card, cards
 from flm.settings import FIELDS, expected, key
 
@@ -33,6 +34,18 @@ def test_what_a_kept_prompt_costs_is_what_the_card_comes_to(card: Card) -> None:
     prompt = f"{(14_000 * half + card.state_bytes) / 2**20:,.0f} MiB"
     row = f"| {card.tag} | {half / 1024:g} KiB | {half / 512:g} KiB | {state} | {prompt} |"
     assert row in (ROOT / "docs" / "prefix-cache.md").read_text(), row
+
+
+def test_the_catalogue_in_the_docs_is_that_of_the_cards() -> None:
+    rows = [
+        f"| [{card.tag}]({card.url}) | {card.parameter_size} {card.quantization} "
+        f"| {card.footprint_gb:.2f} GB | {card.context_length:,} of {card.context_length_max:,} "
+        f"| {abilities(card.labels, card.thinks) or '–'} |"
+        for card in cards()
+    ]
+    page = (ROOT / "docs" / "models.md").read_text()
+    shown = [line for line in page.splitlines() if re.match(r"\| \[[^]]+:[^]]+\]\(http", line)]
+    assert shown == rows, "\n".join(["docs/models.md must say:", *rows])
 
 
 def test_every_option_the_docs_name_exists() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from flm.core.sizes import MIB
-from flm.engine.reuse import Limits
+from flm.engine.plan import Limits
 from flm.errors import BadSettings
 from flm.models.cards import find
 from flm.settings import Settings, expected, key, load_settings, variable
