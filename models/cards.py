@@ -28,7 +28,6 @@ NOT_YET: Mapping[str, str] = {
     "medgemma1.5": "4b",
     "qwen2.5-it": "3b",
     "qwen2.5vl-it": "3b",
-    "qwen3.6-moe": "35b-a3b",
     "qwen3vl-it": "4b",
     "translategemma": "4b",
     "whisper-v3": "turbo",

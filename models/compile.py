@@ -53,7 +53,7 @@ def prepare(
             say(f"Compiling {source.name} again: {stale.message}")
         else:
             say(f"Compiling {source.name} (once)")
-    return compile_model(source, folder, key=key, progress=progress)
+    return compile_model(source, folder, key=key, progress=progress, say=say)
 
 
 def compile_model(
@@ -63,6 +63,7 @@ def compile_model(
     key: str | None = None,
     int8_activations: bool = True,
     progress: Callable[[float], None] = lambda share: None,
+    say: Callable[[str], None] = lambda text: None,
 ) -> Bundle:
     """Always compiles. Raises BadModelFile, UnsupportedModel or NoRoom, `folder` as before."""
     opened = open_source(source)
@@ -79,6 +80,8 @@ def compile_model(
             layouts[row_dtype] = emitted.layout
             if short := emitted.context_length_short:
                 _emit(opened, store, Numerics(int8_activations, row_dtype, short))
+        for note in sorted(emitted.notes):
+            say(note)
         _write_text(opened, work)
         bundle = Bundle(
             work,

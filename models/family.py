@@ -22,7 +22,10 @@ FAMILIES: Mapping[str, str] = {
     "phi3": "phi3",
     "qwen3": "qwen3",
     "qwen35": "qwen35",
+    "qwen35moe": "qwen35moe",
     "qwen3_5": "qwen35",
+    "qwen3_5_moe": "qwen35moe",
+    "qwen3_5_moe_text": "qwen35moe",
     "qwen3_5_text": "qwen35",
 }
 
@@ -30,13 +33,14 @@ FAMILIES: Mapping[str, str] = {
 @dataclass(frozen=True, slots=True)
 class Emitted:
     """What the graph says about the model. Where `context_length_short` is set, contexts up to it
-    want a graph of their own, emitted with that Numerics.context_length.
+    want a graph of their own, emitted with that Numerics.context_length. `notes` are for people.
     """
 
     layout: MemoryLayout
     vocabulary: int
     context_length: int
     context_length_short: int | None = None
+    notes: frozenset[str] = frozenset()
 
 
 class Family(Protocol):

@@ -34,11 +34,22 @@ def contradiction(path: Path, what: str) -> BadModelFile:
     )
 
 
-def shape_of(source: GgufFile | SafetensorsFolder) -> Shape:
-    """Of a decoder whose file names its sizes as most do. Raises BadModelFile."""
+def shape_of(source: GgufFile | SafetensorsFolder, *, is_mixture: bool = False) -> Shape:
+    """Of a decoder whose file names its sizes as most do. Raises BadModelFile; UnsupportedModel for
+    a mixture of experts, unless the family is one.
+    """
     shape = _from_gguf(source) if isinstance(source, GgufFile) else _from_config(source.config)
+    if not is_mixture and _is_mixture(source):
+        raise UnsupportedModel(f"{source.path} is a mixture of experts", fix="take a dense model")
     check_shape(source.path, shape)
     return shape
+
+
+def _is_mixture(source: GgufFile | SafetensorsFolder) -> bool:
+    if isinstance(source, GgufFile):
+        architecture = source.text("general.architecture")
+        return bool(source.metadata.get(f"{architecture}.expert_count"))
+    return bool(source.config.get("num_experts") or source.config.get("num_local_experts"))
 
 
 def check_shape(path: Path, shape: Shape) -> None:
@@ -73,12 +84,11 @@ def _from_gguf(source: GgufFile) -> Shape:
 
     width, heads = int(number("embedding_length")), int(number("attention.head_count"))
     head_width = int(number("attention.key_length", width // heads if heads else 0))
-    if source.metadata.get(f"{architecture}.expert_count"):
-        raise UnsupportedModel(f"{source.path} is a mixture of experts", fix="take a dense model")
+    wide = source.metadata.get(f"{architecture}.expert_feed_forward_length")
     return Shape(
         layers=int(number("block_count")),
         width=width,
-        mlp_width=int(number("feed_forward_length")),
+        mlp_width=int(number("feed_forward_length", wide)),
         heads=heads,
         kv_heads=int(number("attention.head_count_kv", heads)),
         head_width=head_width,

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from flm.devices.device import Array
-from flm.graph.weights.blocks import Matrix
+from flm.graph.weights.blocks import Matrix, dense
 from flm.graph.weights.gguf import GgufFile
 from flm.models.family import Source
 from flm.models.shape import contradiction
@@ -39,6 +39,15 @@ class Weights:
         matrix = self.source.matrix(self.name(name, layer))
         self._check(matrix.name, matrix.shape, self.sizes[name])
         return matrix
+
+    def floats(self, name: str, layer: int = 0) -> Matrix:
+        """A small matrix as it is stored, not quantised on the way in."""
+        theirs, (rows, columns) = self.name(name, layer), self.sizes[name]
+        assert rows
+        assert columns
+        vector = self.source.vector(theirs)
+        self._check(theirs, vector.shape, (rows * columns,))
+        return dense(theirs, vector.reshape(rows, columns))
 
     def vector(self, name: str, layer: int = 0) -> Array:
         """[size] float32."""

@@ -17,7 +17,8 @@ REINSTALL = "pip install 'onnxruntime>=1.31.1,<2'"
 def self_test() -> None:
     """Raises DeviceUnavailable naming the operator. Takes a few milliseconds."""
     random = np.random.default_rng(0)
-    for check in (_matmul_nbits, _gather_quantized, _norms, _quick_gelu, _attention):
+    checks = (_matmul_nbits, _gather_quantized, _norms, _quick_gelu, _attention, _experts)
+    for check in checks:
         for name, got, wanted, tolerance in check(random):
             if got.shape != wanted.shape or not np.allclose(got, wanted, atol=tolerance):
                 raise DeviceUnavailable(
@@ -190,3 +191,45 @@ def _attention(random: np.random.Generator) -> list[Case]:
         shares = np.exp(scores - scores.max(-1, keepdims=True))
         wanted[token] = shares / shares.sum(-1, keepdims=True) @ values[:seen]
     return [("GroupQueryAttention", y[0], wanted.reshape(new, 2 * width), 1e-4)]
+
+
+def _experts(random: np.random.Generator) -> list[Case]:
+    """Two experts, each with one of two rows; gate and up by turns."""
+    width, cases = 32, list[Case]()
+    x = random.standard_normal((2, width), dtype=np.float32)
+    router = np.eye(2, dtype=np.float32)
+    for bits in (4, 8):
+        first, second = (_blocked(random, bits, 2 * rows, width) for rows in (2 * width, width))
+        weights = {
+            f"{name}{i}": (array / 2**bits if name == "scales" else array).reshape(
+                2, len(array) // 2, -1
+            )
+            for i, (parts, _) in enumerate((first, second))
+            for name, array in parts.items()
+        }
+        names = ["x", "router", "codes0", "scales0", "", "codes1", "scales1"]
+        (y,) = _run(
+            "QMoE",
+            {"x": x, "router": router},
+            weights=weights,
+            names=names,
+            domain=MICROSOFT,
+            k=1,
+            expert_weight_bits=bits,
+            block_size=32,
+            activation_type="swiglu",
+            activation_alpha=1.0,
+            activation_beta=0.0,
+            swiglu_fusion=1,
+            weights_prepacked=0,
+            accuracy_level=4,
+        )
+        wanted = np.zeros_like(y)
+        for expert in range(2):
+            both, down = (
+                meant.reshape(2, -1, width)[expert] / 2**bits for _, meant in (first, second)
+            )
+            gate, up = (both @ x[expert]).reshape(-1, 2).T
+            wanted[expert] = down @ (gate / (1 + np.exp(-gate)) * up)
+        cases.append((f"QMoE ({bits} bits)", y, wanted, 0.1))
+    return cases

@@ -50,11 +50,14 @@ class Heads:
 
 
 class Blocks:
-    """Emits into one graph; `memory` lists what the model carries from token to token."""
+    """Emits into one graph; `memory` lists what the model carries from token to token, `notes` what
+    whoever compiles it should know.
+    """
 
     def __init__(self, emitter: Emitter, numerics: Numerics, *, epsilon: float) -> None:
         self.e = emitter
         self.memory: list[MemoryTensor] = []
+        self.notes: set[str] = set()
         self._numerics = numerics
         self._epsilon = epsilon
         self.ids = emitter.input(IDS, "int64", ["B", "T"])
@@ -67,6 +70,10 @@ class Blocks:
             # What GroupQueryAttention asks for: each lane's rows less one, and the longest.
             (self._lengths,) = emitter.op("Sub", [totals, emitter.constant([1], "int32")])
             (self._total,) = emitter.op("ReduceMax", [totals], keepdims=1)
+
+    @property
+    def accuracy_level(self) -> int:
+        return self._numerics.accuracy_level
 
     @contextmanager
     def layer(self, index: int) -> Iterator[None]:
@@ -91,7 +98,7 @@ class Blocks:
             "N": weight.rows,
             "bits": weight.format.bits,
             "block_size": weight.format.block,
-            "accuracy_level": self._numerics.accuracy_level,
+            "accuracy_level": self.accuracy_level,
         }
         if weight.minimum is None:
             return self.e.call(functions.qlinear(), inputs, outputs, **attributes)[0]
@@ -249,6 +256,9 @@ class Blocks:
         stored = self.e.weight(self.e.store.put(name, weight))
         inputs = [x, stored, gate]
         return self.e.call(functions.gated_rms_norm(), inputs, epsilon=self._epsilon)[0]
+
+    def add(self, x: str, y: str) -> str:
+        return self.e.op("Add", [x, y])[0]
 
     def gate(self, x: str, gate: str) -> str:
         return self.e.call(functions.gate(), [x, gate])[0]

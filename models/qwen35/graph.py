@@ -5,6 +5,7 @@ value heads to Hugging Face's order, grouped by key head, which is what the delt
 Layers for predicting several tokens at once (MTP), which follow the others, are read past.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,7 +17,7 @@ from flm.graph.blocks import Blocks, Heads, Numerics, Rotary
 from flm.graph.emit import Emitter
 from flm.graph.weights.blocks import Matrix
 from flm.graph.weights.gguf import GgufFile
-from flm.models.decoder import emit_decoder, sizes_of
+from flm.models.decoder import Mlp, emit_decoder, sizes_of
 from flm.models.family import Emitted, Source
 from flm.models.qwen35 import names
 from flm.models.rope import plain_frequencies
@@ -52,11 +53,13 @@ class Hybrid:
 
 
 def emit(source: Source, emitter: Emitter, numerics: Numerics) -> Emitted:
-    hybrid = _from_gguf(source) if isinstance(source, GgufFile) else _from_config(source.config)
-    _check(source, hybrid)
+    hybrid = hybrid_of(source)
+    b = Blocks(emitter, numerics, epsilon=hybrid.shape.epsilon)
+    return emit_hybrid(b, weights_of(source, hybrid), hybrid)
+
+
+def emit_hybrid(b: Blocks, w: Weights, hybrid: Hybrid, *, mlp: Mlp | None = None) -> Emitted:
     shape = hybrid.shape
-    w = _weights(source, hybrid)
-    b = Blocks(emitter, numerics, epsilon=shape.epsilon)
     rotary = b.rotary(plain_frequencies(shape), shape.context_length)
 
     def mixer(x: str, layer: int) -> str:
@@ -68,7 +71,7 @@ def emit(source: Source, emitter: Emitter, numerics: Numerics) -> Emitted:
         recurrent = hybrid.recurrent[layer]
         return _output(w, hybrid.delta, layer) if recurrent else w.matrix("output", layer)
 
-    return emit_decoder(b, w, shape, mixer, output=output)
+    return emit_decoder(b, w, shape, mixer, output=output, mlp=mlp)
 
 
 def _attention(b: Blocks, w: Weights, s: Shape, rotary: Rotary, layer: int, x: str) -> str:
@@ -139,7 +142,13 @@ def _value_rows(w: Weights, d: Delta, matrix: Matrix, width: int, key_heads: int
     return matrix.reordered(_value_order(w, d, matrix.shape[0], width, key_heads))
 
 
-def _weights(source: Source, hybrid: Hybrid) -> Weights:
+def weights_of(
+    source: Source,
+    hybrid: Hybrid,
+    tables: tuple[Mapping[str, str], Mapping[str, str]] = (names.GGUF, names.HUGGING_FACE),
+    others: Mapping[str, tuple[int | None, ...]] | None = None,
+) -> Weights:
+    """By `tables`, GGUF's and Hugging Face's; `others` are sizes besides the usual."""
     s, d = hybrid.shape, hybrid.delta
     wide, inner = s.heads * s.head_width, d.value_heads * d.width
     sizes = {
@@ -156,10 +165,30 @@ def _weights(source: Source, hybrid: Hybrid) -> Weights:
         "convolution": (d.channels * d.taps,),
         "delta_norm": (d.width,),
         "delta_output": (s.width, inner),
+        **(others or {}),
     }
-    plain = isinstance(source, GgufFile) or names.HUGGING_FACE["embedding"] in source
-    theirs = names.HUGGING_FACE if plain else names.WITH_VISION
-    return Weights(source, names.GGUF, theirs, sizes, norm_less=1.0)
+    gguf, hugging_face = tables
+    if not isinstance(source, GgufFile) and hugging_face["embedding"] not in source:
+        hugging_face = names.with_vision(hugging_face)
+    return Weights(source, gguf, hugging_face, sizes, norm_less=1.0)
+
+
+def text_config(source: Source) -> Mapping[str, Any] | None:
+    """Of a folder, the part of its config.json that is about text."""
+    if isinstance(source, GgufFile):
+        return None
+    text: Any = source.config.get("text_config")
+    return text if isinstance(text, dict) else source.config
+
+
+def hybrid_of(source: Source) -> Hybrid:
+    config = text_config(source)
+    if isinstance(source, GgufFile):
+        hybrid = _from_gguf(source)
+    else:
+        hybrid = _from_config(config or {})
+    _check(source, hybrid)
+    return hybrid
 
 
 def _check(source: Source, hybrid: Hybrid) -> None:
@@ -171,17 +200,19 @@ def _check(source: Source, hybrid: Hybrid) -> None:
 
 
 def _from_gguf(source: GgufFile) -> Hybrid:
+    architecture = source.text("general.architecture")
+
     def number(key: str, default: float | None = None) -> float:
-        return source.number(f"qwen35.{key}", default)
+        return source.number(f"{architecture}.{key}", default)
 
     layers = int(number("block_count")) - int(number("nextn_predict_layers", 0))
     interval = int(number("full_attention_interval", 4))
-    listed = source.metadata.get("qwen35.attention.recurrent_layers")
+    listed = source.metadata.get(f"{architecture}.attention.recurrent_layers")
     if not isinstance(listed, list):
         listed = [(i + 1) % interval != 0 for i in range(layers)] if interval > 0 else []
     if not 0 < layers <= len(listed):
         raise contradiction(source.path, f"{layers} layers, kinds of {len(listed)}")
-    shape = shape_of(source)
+    shape = shape_of(source, is_mixture=True)
     shape = replace(
         shape,
         layers=layers,
@@ -199,9 +230,8 @@ def _from_gguf(source: GgufFile) -> Hybrid:
     return Hybrid(shape, delta, recurrent)
 
 
-def _from_config(config: dict[str, Any]) -> Hybrid:
+def _from_config(text: Mapping[str, Any]) -> Hybrid:
     try:
-        text = config.get("text_config") or config
         rope = text.get("rope_parameters") or {}
         layers, head_width = int(text["num_hidden_layers"]), int(text["head_dim"])
         interval = int(text.get("full_attention_interval", 4))
@@ -211,7 +241,7 @@ def _from_config(config: dict[str, Any]) -> Hybrid:
         shape = Shape(
             layers=layers,
             width=int(text["hidden_size"]),
-            mlp_width=int(text["intermediate_size"]),
+            mlp_width=int(text.get("intermediate_size") or text["moe_intermediate_size"]),
             heads=int(text["num_attention_heads"]),
             kv_heads=int(text["num_key_value_heads"]),
             head_width=head_width,

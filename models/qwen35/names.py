@@ -1,5 +1,7 @@
 """What Qwen3.5's tensors are called in GGUF files and in Hugging Face folders (text part)."""
 
+from collections.abc import Mapping
+
 GGUF = {
     "embedding": "token_embd.weight",
     "norm": "output_norm.weight",
@@ -53,8 +55,10 @@ HUGGING_FACE = {
     "delta_norm": _LAYER + "linear_attn.norm.weight",
     "delta_output": _LAYER + "linear_attn.out_proj.weight",
 }
-# The published checkpoints hold a picture tower beside the text part.
-WITH_VISION = {
-    name: theirs.replace("model.", "model.language_model.", 1)
-    for name, theirs in HUGGING_FACE.items()
-}
+
+
+def with_vision(table: Mapping[str, str]) -> dict[str, str]:
+    """The published checkpoints hold a picture tower beside the text part."""
+    return {
+        name: theirs.replace("model.", "model.language_model.", 1) for name, theirs in table.items()
+    }

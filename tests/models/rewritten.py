@@ -3,6 +3,7 @@
 import json
 import struct
 from collections.abc import Mapping
+from math import prod
 from pathlib import Path
 
 import numpy as np
@@ -37,9 +38,9 @@ INTERLEAVED = ("llama", "granite")  # whose query and key rows the converter per
 def floats(file: GgufFile) -> dict[str, Floats]:
     """Every tensor, dequantised."""
     return {
-        name: file.matrix(name).read_dense(np.arange(info.shape[0]))
-        if len(info.shape) == 2
-        else file.vector(name)
+        name: file.vector(name)
+        if len(info.shape) == 1
+        else file.matrix(name).read_dense(np.arange(prod(info.shape[:-1]))).reshape(info.shape)
         for name, info in file.tensors.items()
     }
 

@@ -30,6 +30,10 @@ def reference(name: str, block: bytes) -> list[float]:
         if minimum:
             return [half(0) * code + half(2) for code in codes]
         return [half(0) * (code - (16 if five else 8)) for code in codes]
+    if name == "MXFP4":
+        values = [0, 0.5, 1, 1.5, 2, 3, 4, 6]
+        codes = [block[1 + i % 16] >> 4 * (i // 16) & 15 for i in range(32)]
+        return [2.0 ** (block[0] - 127) * values[c & 7] * (-1 if c & 8 else 1) for c in codes]
     if name == "Q6_K":
         weights = []
         for i in range(256):
@@ -85,6 +89,8 @@ def test_blocks_hold_exactly_the_numbers_of_the_file(type) -> None:
     size = 4 if type.format.minimum else 2
     halves = random.normal(size=(6, 3, 2)).astype(np.float16).view(np.uint8)
     raw[..., at : at + size] = halves[..., :size]
+    if type.name == "MXFP4":
+        raw[..., 0] = random.integers(100, 140, (6, 3))  # of all exponents, those of weights
     blocks = type.blocks(raw.reshape(6, -1))
     wanted = [[w for block in row for w in reference(type.name, block.tobytes())] for row in raw]
     np.testing.assert_allclose(blocks.dense(), np.array(wanted), rtol=3e-7, atol=1e-5)

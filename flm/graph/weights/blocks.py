@@ -49,6 +49,14 @@ class Blocks:
         packed: Array = self.codes[..., 0::2] | (self.codes[..., 1::2] << 4)
         return packed
 
+    def held_as(self, format: BlockFormat) -> "Blocks":
+        """The same weights in more bits or smaller blocks, none with a minimum."""
+        assert self.minimum is None
+        codes = self.codes + np.uint8(format.centre - self.format.centre)
+        codes = codes.reshape(len(codes), -1, format.block)
+        scales = self.scales.repeat(self.format.block // format.block, axis=1)
+        return Blocks(format, codes, scales, None)
+
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
@@ -84,6 +92,71 @@ class Matrix:
             return Blocks(blocks.format, blocks.codes[:, whole], blocks.scales[:, whole], minimum)
 
         return replace(self, read_blocks=read_blocks, read_dense=lambda r: read_blocks(r).dense())
+
+    def halved(self, count: int) -> tuple["Matrix", "Matrix"]:
+        """Each of `count` stacked matrices' first rows, and its last."""
+        rows = np.arange(self.shape[0]).reshape(count, 2, -1)
+        return self.reordered(rows[:, 0].reshape(-1)), self.reordered(rows[:, 1].reshape(-1))
+
+    @property
+    def is_exact_without_minimums(self) -> bool:
+        """Whether held_as rounds nothing."""
+        return self.format is not None and not self.format.minimum
+
+    def held_as(self, format: BlockFormat) -> "Matrix":
+        """The same in more bits or smaller blocks without minimums; floats, and what has minimums,
+        rounded.
+        """
+
+        def read_blocks(rows: Array) -> Blocks:
+            if self.is_exact_without_minimums:
+                return self.read_blocks(rows).held_as(format)
+            return quantize(self.read_dense(rows), format)
+
+        return replace(
+            self,
+            format=format,
+            read_blocks=read_blocks,
+            read_dense=lambda rows: read_blocks(rows).dense(),
+        )
+
+
+def dense(name: str, weights: Array) -> Matrix:
+    """A matrix that is at hand, as floats."""
+
+    def refuse(rows: Array) -> Blocks:
+        raise AssertionError(f"{name} is not stored in blocks")
+
+    shape = (weights.shape[0], weights.shape[1])
+    return Matrix(name, shape, None, refuse, lambda rows: weights[rows])
+
+
+def interleaved(first: Matrix, second: Matrix) -> Matrix:
+    """Their rows by turns; they are alike in shape and format."""
+    assert (first.shape, first.format) == (second.shape, second.format), first.name
+
+    def merged(rows: Array, of_first: Array, of_second: Array) -> Array:
+        both = np.empty((len(rows), *of_first.shape[1:]), of_first.dtype)
+        both[rows % 2 == 0], both[rows % 2 == 1] = of_first, of_second
+        return both
+
+    def halves(rows: Array) -> tuple[Array, Array]:
+        return rows[rows % 2 == 0] // 2, rows[rows % 2 == 1] // 2
+
+    def read_blocks(rows: Array) -> Blocks:
+        a, b = (m.read_blocks(half) for m, half in zip((first, second), halves(rows), strict=True))
+        minimum = None
+        if a.minimum is not None and b.minimum is not None:
+            minimum = merged(rows, a.minimum, b.minimum)
+        codes, scales = merged(rows, a.codes, b.codes), merged(rows, a.scales, b.scales)
+        return Blocks(a.format, codes, scales, minimum)
+
+    def read_dense(rows: Array) -> Array:
+        of_first, of_second = halves(rows)
+        return merged(rows, first.read_dense(of_first), second.read_dense(of_second))
+
+    name, (rows, columns) = f"{first.name}+{second.name}", first.shape
+    return Matrix(name, (2 * rows, columns), first.format, read_blocks, read_dense)
 
 
 def quantize(weights: Array, format: BlockFormat) -> Blocks:

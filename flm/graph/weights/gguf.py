@@ -133,14 +133,15 @@ class GgufFile:
         return self.tensors[name]
 
     def matrix(self, name: str) -> Matrix:
+        """Of a tensor of two dimensions, or of three: matrices stacked by rows."""
         info = self._info(name)
-        if len(info.shape) != 2:
+        if len(info.shape) not in (2, 3):
             raise BadModelFile(
                 f"{self.path}: tensor {name} has shape {info.shape}, a matrix was expected",
                 fix="get another conversion of this model",
             )
         raw = self._raw(info)
-        shape = (info.shape[0], info.shape[1])
+        shape = (len(raw), info.shape[-1])
         if block_type := BLOCK_TYPES.get(info.type):
 
             def read_blocks(rows: Array) -> Blocks:

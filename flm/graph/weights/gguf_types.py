@@ -171,6 +171,17 @@ def _iq4_xs(raw: Array) -> tuple[Array, Array, None]:
     return codes, _half(raw[..., :2])[..., None] * small, None
 
 
+# Twice the values of MXFP4's 4-bit codes, centred; a scale is half a power of two.
+_MXFP4 = (128 + np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12])).astype(
+    np.uint8
+)
+
+
+def _mxfp4(raw: Array) -> tuple[Array, Array, None]:
+    scales = np.ldexp(np.float32(1), raw[..., 0].astype(np.int32) - 128)
+    return _MXFP4[_nibbles(raw[..., 1:])], scales, None
+
+
 def _bf16(raw: Array) -> Array:
     return (np.ascontiguousarray(raw).view(np.uint16).astype(np.uint32) << 16).view(np.float32)
 
@@ -188,6 +199,7 @@ BLOCK_TYPES = {
     14: BlockType("Q6_K", 256, 210, BlockFormat(8, 16, minimum=False), _q6_k),
     20: BlockType("IQ4_NL", 32, 18, BlockFormat(8, 32, minimum=False), _iq4_nl),
     23: BlockType("IQ4_XS", 256, 136, BlockFormat(8, 32, minimum=False), _iq4_xs),
+    39: BlockType("MXFP4", 32, 17, BlockFormat(8, 32, minimum=False), _mxfp4),
 }
 FLOAT_TYPES = {
     0: FloatType("F32", 4, lambda raw: np.ascontiguousarray(raw).view(np.float32)),
@@ -200,5 +212,5 @@ FLOAT_TYPES = {
 OTHER_TYPES = {
     15: "Q8_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S", 21: "IQ3_S",
     22: "IQ2_S", 24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64", 29: "IQ1_M",
-    34: "TQ1_0", 35: "TQ2_0", 39: "MXFP4",
+    34: "TQ1_0", 35: "TQ2_0",
 }  # fmt: skip

@@ -59,12 +59,13 @@ class SafetensorsFolder:
         return self._tensors[name]
 
     def matrix(self, name: str) -> Matrix:
+        """Of a tensor of two dimensions, or of three: matrices stacked by rows."""
         stored = self._stored(name)
-        if len(stored.shape) != 2:
+        if len(stored.shape) not in (2, 3):
             raise BadModelFile(
                 f"{self.path}: tensor {name} has shape {stored.shape}, a matrix was expected"
             )
-        rows, columns = stored.shape
+        rows, columns = prod(stored.shape[:-1]), stored.shape[-1]
         raw = stored.raw.reshape(rows, -1)
 
         def read_dense(rows: Array) -> Array:

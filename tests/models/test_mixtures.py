@@ -1,0 +1,110 @@
+"""Mixtures of experts give transformers' logits, and any chunking gives the same memory."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from flm.errors import BadModelFile
+from flm.graph.weights.gguf import GgufFile
+from flm.models.qwen35moe import names
+from tests.models.drive import FIXTURES, Graph, assert_alike_beside_others, assert_parity, unpacked
+from tests.models.rewritten import float_gguf
+
+TYPES = {"qwen35moe": "Q4_0"}
+
+
+@dataclass(frozen=True, slots=True)
+class Mixture:
+    kind: str
+    file: GgufFile
+    expected: Any
+    served: Graph  # int8 activations, three lanes
+
+    @property
+    def ids(self) -> np.ndarray:
+        return self.expected["ids"]
+
+
+@pytest.fixture(scope="module", params=TYPES)
+def mixture(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Mixture:
+    name, folder = request.param, tmp_path_factory.mktemp(request.param)
+    file = GgufFile(unpacked(FIXTURES / name / f"{name}.{TYPES[name]}.gguf", folder))
+    expected = np.load(FIXTURES / name / "expected.npz")
+    served = Graph(file, folder, int8_activations=True, lanes=3)
+    return Mixture(TYPES[name] + ".exact", file, expected, served)
+
+
+def test_a_quantised_file_equals_transformers(
+    mixture: Mixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # onnxruntime rounds activations for experts of 8 bits, whatever a graph asks for.
+    monkeypatch.setenv("ORT_QMOE_CPU_QNBIT_GEMM", "fp32")
+    assert_parity(Graph(mixture.file, tmp_path), mixture.expected, mixture.kind)
+
+
+def test_a_float_file_equals_transformers(mixture: Mixture, tmp_path: Path) -> None:
+    source = GgufFile(float_gguf(mixture.file, tmp_path / "float.gguf"))
+    assert_parity(Graph(source, tmp_path), mixture.expected, mixture.kind)
+
+
+def memory(graph: Graph, count: int) -> dict[str, np.ndarray]:
+    """Rows of the first `count` tokens, and state, of lane 0."""
+    rows = {"key", "value"}
+    return {
+        name: buffer.array()[0][:, :count].copy()
+        if name.rsplit(".", 1)[-1] in rows
+        else buffer.array()[0].copy()
+        for name, buffer in graph.memory.items()
+    }
+
+
+def test_any_chunking_gives_the_same_logits_and_memory(mixture: Mixture) -> None:
+    graph, ids = mixture.served, mixture.ids
+    wanted = graph.read(ids, [len(ids)])
+    kept = memory(graph, len(ids))
+    for chunks in ([2] * 48, [94, 2], [2, 94], [3] * 32, [31, 33, 32]):
+        for buffer in graph.memory.values():
+            buffer.array()[0] = 0
+        assert np.array_equal(graph.read(ids, chunks), wanted)
+        for name, array in memory(graph, len(ids)).items():
+            assert np.array_equal(array, kept[name]), name
+
+
+def test_memory_put_back_goes_on_as_if_nothing_had_come_between(mixture: Mixture) -> None:
+    graph, ids = mixture.served, mixture.ids
+    graph.run(ids[:60], 0)
+    kept = {name: buffer.array()[0].copy() for name, buffer in graph.memory.items()}
+    wanted = graph.run(ids[60:80], 60)
+    graph.run(ids[::-1], 0)
+    for name, buffer in graph.memory.items():
+        buffer.array()[0] = kept[name]
+    assert np.array_equal(graph.run(ids[60:80], 60), wanted)
+
+
+def test_ragged_batched_decode_gives_a_lane_the_same_bits_beside_others(mixture: Mixture) -> None:
+    assert_alike_beside_others(mixture.served, mixture.ids, [40, 17, 63])
+
+
+@pytest.mark.parametrize(
+    ("key", "item", "word"),
+    [("expert_used_count", 9, "9 experts of 8"), ("expert_count", 0, "experts")],
+)
+def test_a_number_that_cannot_be_is_named(
+    mixture: Mixture, key: str, item: int, word: str, tmp_path: Path
+) -> None:
+    kind = mixture.file.text("general.architecture")
+    broken = float_gguf(mixture.file, tmp_path / "broken.gguf", {f"{kind}.{key}": item})
+    with pytest.raises(BadModelFile, match=word):
+        Graph(GgufFile(broken), tmp_path)
+
+
+def test_published_tensors_are_called_so() -> None:
+    """Of those that a mixture has in a place of its own; Qwen3.5's tests read the rest."""
+    folder = FIXTURES / "qwen35moe" / "hf"
+    theirs = json.loads((folder / "tensors.json").read_text())
+    ours = {name.format(layer) for name in names.HUGGING_FACE.values() for layer in (0, 3)}
+    assert set(theirs) <= ours
