@@ -1,5 +1,6 @@
 """The sizes of a decoder, as its file states them, checked before anything is built from them."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,11 +35,20 @@ def contradiction(path: Path, what: str) -> BadModelFile:
     )
 
 
-def shape_of(source: GgufFile | SafetensorsFolder, *, is_mixture: bool = False) -> Shape:
-    """Of a decoder whose file names its sizes as most do. Raises BadModelFile; UnsupportedModel for
-    a mixture of experts, unless the family is one.
+def shape_of(
+    source: GgufFile | SafetensorsFolder,
+    config: Mapping[str, Any] | None = None,
+    *,
+    is_mixture: bool = False,
+) -> Shape:
+    """Of a decoder whose file names its sizes as most do; `config` stands for a folder's
+    config.json where that holds them elsewhere. Raises BadModelFile; UnsupportedModel for a mixture
+    of experts, unless the family is one.
     """
-    shape = _from_gguf(source) if isinstance(source, GgufFile) else _from_config(source.config)
+    if isinstance(source, GgufFile):
+        shape = _from_gguf(source)
+    else:
+        shape = _from_config(source.config if config is None else config)
     if not is_mixture and _is_mixture(source):
         raise UnsupportedModel(f"{source.path} is a mixture of experts", fix="take a dense model")
     check_shape(source.path, shape)
@@ -119,7 +129,7 @@ def _gguf_scaling(source: GgufFile, architecture: str) -> dict[str, Any]:
     return {"type": kind, **present}
 
 
-def _from_config(config: dict[str, Any]) -> Shape:
+def _from_config(config: Mapping[str, Any]) -> Shape:
     try:
         rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
         heads, width = config["num_attention_heads"], config["hidden_size"]

@@ -164,7 +164,9 @@ def _quick_gelu(random: np.random.Generator) -> list[Case]:
 
 
 def _attention(random: np.random.Generator) -> list[Case]:
-    """Two heads over one kv head, three rows held, two new ones, no rotation (all angles 0)."""
+    """Two heads over one kv head, three rows held, two new ones, no rotation (all angles 0); over
+    all rows, and within a window shorter than what is held.
+    """
     width, held, new, capacity = 16, 3, 2, 8
     rows = random.standard_normal((2, 1, 1, capacity, width), dtype=np.float32)
     rows[..., held:, :] = 0
@@ -179,18 +181,24 @@ def _attention(random: np.random.Generator) -> list[Case]:
         "sin": np.zeros((capacity, width // 2), np.float32),
     }
     names = ["qkv", "", "", *list(inputs)[1:]]
-    heads: dict[str, Any] = {"num_heads": 2, "kv_num_heads": 1, "do_rotary": 1}
-    y, *_ = _run("GroupQueryAttention", inputs, 3, names=names, domain=MICROSOFT, **heads)
     query, key, value = np.split(qkv[0], [2 * width, 3 * width], axis=-1)
     keys = np.concatenate([rows[0, 0, 0, :held], key])
     values = np.concatenate([rows[1, 0, 0, :held], value])
-    wanted = np.zeros((new, 2, width), np.float32)
-    for token in range(new):
-        seen = held + token + 1
-        scores = query[token].reshape(2, width) @ keys[:seen].T / np.sqrt(width)
-        shares = np.exp(scores - scores.max(-1, keepdims=True))
-        wanted[token] = shares / shares.sum(-1, keepdims=True) @ values[:seen]
-    return [("GroupQueryAttention", y[0], wanted.reshape(new, 2 * width), 1e-4)]
+    cases: list[Case] = []
+    for window in (-1, 2):
+        sizes: dict[str, Any] = {"num_heads": 2, "kv_num_heads": 1, "local_window_size": window}
+        y, *_ = _run(
+            "GroupQueryAttention", inputs, 3, names=names, domain=MICROSOFT, do_rotary=1, **sizes
+        )
+        wanted = np.zeros((new, 2, width), np.float32)
+        for token in range(new):
+            end = held + token + 1
+            seen = slice(0 if window < 0 else end - window, end)
+            scores = query[token].reshape(2, width) @ keys[seen].T / np.sqrt(width)
+            shares = np.exp(scores - scores.max(-1, keepdims=True))
+            wanted[token] = shares / shares.sum(-1, keepdims=True) @ values[seen]
+        cases.append(("GroupQueryAttention", y[0], wanted.reshape(new, 2 * width), 1e-4))
+    return cases
 
 
 def _experts(random: np.random.Generator) -> list[Case]:

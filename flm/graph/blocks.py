@@ -47,6 +47,7 @@ class Heads:
     kv_count: int
     width: int
     scale: float
+    window: int | None = None  # tokens each token attends to, itself among them; None: all
 
 
 class Blocks:
@@ -189,7 +190,7 @@ class Blocks:
         r: Rotary,
         norms: tuple[tuple[str, Array], tuple[str, Array]] | None = None,
     ) -> str:
-        """Query, key and value of x [B,T,K], attended over all rows: [B,T,heads*width]. `norms`
+        """Query, key and value of x [B,T,K], attended: [B,T,heads*width]. `norms`
         (name, weight [width]) are of each head's query and key.
         """
         if norms:
@@ -210,6 +211,7 @@ class Blocks:
             num_heads=h.count,
             kv_num_heads=h.kv_count,
             scale=h.scale,
+            window=-1 if h.window is None else h.window,
             row_type={"float32": 1, "float16": 10}[self._numerics.row_dtype],
         )
         return y
@@ -268,3 +270,6 @@ class Blocks:
 
     def swiglu(self, gate: str, up: str) -> str:
         return self.e.call(functions.swiglu(), [gate, up])[0]
+
+    def geglu(self, gate: str, up: str) -> str:
+        return self.e.call(functions.geglu(), [gate, up])[0]

@@ -185,7 +185,8 @@ def add_rms_norm() -> "onnx.FunctionProto":
 
 @cache
 def attention(*, packed: bool) -> "onnx.FunctionProto":
-    """Rotary positions, rows appended in place, grouped-query attention over all rows so far.
+    """Rotary positions, rows appended in place, grouped-query attention over the last `window` rows
+    (-1: all so far), a token's own among them.
 
     query [B,T,heads*width] (packed: query, key and value in one), key and value
     [B,T,kv_heads*width], rows [B,kv_heads,capacity,width] of type `row_type`, lengths [B] int32
@@ -202,13 +203,14 @@ def attention(*, packed: bool) -> "onnx.FunctionProto":
         num_heads=_ref("int", "num_heads"),
         kv_num_heads=_ref("int", "kv_num_heads"),
         scale=_ref("float", "scale"),
+        local_window_size=_ref("int", "window"),
         do_rotary=1,
     )
     return _function(
         "PackedAttention" if packed else "Attention",
         [*parts, *rest],
         ["y", "key_rows", "value_rows"],
-        ["num_heads", "kv_num_heads", "scale", "row_type"],
+        ["num_heads", "kv_num_heads", "scale", "window", "row_type"],
         [
             *[
                 _node("Cast", [part], [name], to=_ref("int", "row_type"))
@@ -329,6 +331,21 @@ def swiglu() -> "onnx.FunctionProto":
         [],
         [
             _node("QuickGelu", ["gate"], ["active"], MICROSOFT, alpha=1.0),
+            _node("Mul", ["active", "up"], ["y"]),
+        ],
+    )
+
+
+@cache
+def geglu() -> "onnx.FunctionProto":
+    """gelu(gate) * up, gelu by tanh."""
+    return _function(
+        "GeGLU",
+        ["gate", "up"],
+        ["y"],
+        [],
+        [
+            _node("Gelu", ["gate"], ["active"], approximate="tanh"),
             _node("Mul", ["active", "up"], ["y"]),
         ],
     )
