@@ -17,6 +17,8 @@ Source = GgufFile | SafetensorsFolder
 
 # GGUF's general.architecture, or config.json's model_type -> the folder beside this file.
 FAMILIES: Mapping[str, str] = {
+    "gemma3": "gemma3",
+    "gemma3_text": "gemma3",
     "granite": "granite",
     "llama": "llama",
     "phi3": "phi3",

@@ -31,8 +31,16 @@ PUBLISHED = {
     "ffn_gate": "mlp.gate_proj",
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
+    "post_attention_norm": "post_attention_layernorm",
+    "post_ffw_norm": "post_feedforward_layernorm",
+}
+# Where an architecture means something else by it.
+OTHERWISE = {
+    ("phi3", "ffn_up"): "mlp.gate_up_proj",
+    ("gemma3", "ffn_norm"): "pre_feedforward_layernorm",
 }
 INTERLEAVED = ("llama", "granite")  # whose query and key rows the converter permutes
+NORMS_LESS_ONE = ("gemma3",)  # to whose norms the converter adds 1
 
 
 def floats(file: GgufFile) -> dict[str, Floats]:
@@ -76,6 +84,8 @@ def published(
             heads = int(file.number(f"{kind}.attention.{key}"))
             pairs = array.reshape(heads, -1, 2, array.shape[-1])
             array = np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(array.shape)
+        if kind in NORMS_LESS_ONE and name.endswith("norm.weight"):
+            array = array - 1
         tensors[published_name(kind, name)] = array
     wanted = json.loads(config.with_name("tensors.json").read_text())
     first = {n: list(a.shape) for n, a in tensors.items() if ".layers." not in n or ".0." in n}
@@ -88,10 +98,8 @@ def published(
 
 def published_name(kind: str, name: str) -> str:
     *block, tensor, suffix = name.rsplit(".", 2)
-    if kind == "phi3" and tensor == "ffn_up":
-        return f"model.layers.{block[0].removeprefix('blk.')}.mlp.gate_up_proj.{suffix}"
     where = f"model.layers.{block[0].removeprefix('blk.')}." if block else ""
-    return f"{where}{PUBLISHED[tensor]}.{suffix}"
+    return f"{where}{OTHERWISE.get((kind, tensor), PUBLISHED[tensor])}.{suffix}"
 
 
 def write_safetensors(path: Path, tensors: Mapping[str, Floats]) -> None:

@@ -23,7 +23,13 @@ from tests.models.drive import (
 from tests.models.gguf_writer import LETTERS
 from tests.models.rewritten import float_gguf, published
 
-TYPES = {"llama": "Q4_K_M", "qwen3": "Q4_0", "granite": "Q4_0", "phi3": "Q4_K_M"}
+TYPES = {
+    "llama": "Q4_K_M",
+    "qwen3": "Q4_0",
+    "granite": "Q4_0",
+    "phi3": "Q4_K_M",
+    "gemma3": "Q4_0",
+}
 # Phi-3's expected logits are of a prompt within its original context.
 CONTEXT_LENGTH = {"phi3": 512}
 
