@@ -16,7 +16,6 @@ from flm.errors import ModelNotFound
 # FastFlowLM's models (name: sizes) whose families have no folder here yet.
 NOT_YET: Mapping[str, str] = {
     "embed-gemma": "300m",
-    "gemma3": "1b 4b",
     "gemma4-it": "e2b e4b",
     "gpt-oss": "20b",
     "gpt-oss-sg": "20b",
@@ -24,8 +23,6 @@ NOT_YET: Mapping[str, str] = {
     "lfm2-trans": "2.6b",
     "lfm2.5-it": "1.2b",
     "lfm2.5-tk": "1.2b",
-    "medgemma": "4b",
-    "medgemma1.5": "4b",
     "qwen2.5-it": "3b",
     "qwen2.5vl-it": "3b",
     "qwen3vl-it": "4b",
@@ -46,6 +43,7 @@ NEEDS: Mapping[str, str] = {
     "qwen2.5vl-it": "pictures",
     "qwen3vl-flash": "pictures",
     "qwen3vl-it": "pictures",
+    "translategemma": "two languages beside each text",
     "whisper-v3": "speech",
 }
 
