@@ -129,7 +129,7 @@ def explains() -> None:
     talk = conversation(body, 0)
     ghosts = Ghosts(64 * MIB)
     for again in range(64):
-        ghosts.remember(finder.find(conversation(body, again), now=NOW))
+        ghosts.see(finder.find(conversation(body, again), now=NOW))
     system = talk.messages[0]
     half = len(system.content or "") // 2
     changed = f"{(system.content or '')[:half]} 12:07:31 {(system.content or '')[half:]}"

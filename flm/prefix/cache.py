@@ -13,7 +13,7 @@ Invariants, which `check` asserts (the trie and the leases have their own):
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import count
 
 from flm.core.finding import Fate, FateKind, Finding
@@ -101,33 +101,49 @@ class PrefixCache:
 
         Its last token is left to compute, for the logits to sample from, unless they are kept too.
         """
-        lease = self.open(prompt, manners, agent)
-        slot, length = lease.slot, len(prompt.tokens)
+        if manners is Manners.BLIND:
+            return self.hold(prompt, self.trie.root(prompt.domain), manners)
+        match, seen_before = self.trie.find(prompt.domain, prompt.packed), self.ghosts.see(prompt)
+        node, offset = self.start_of(prompt, match)
+        slot, length = node.slot_through() if node.parent else None, len(prompt.tokens)
+        usual = manners is Manners.USUAL
         if slot:
+            agent = agent if usual else slot.agent  # idle work: as whoever will go on from there
             slot.used_at, slot.used_s = self.tick(), self.clock()
-            slot.agent = slot.agent and lease.agent
-        if slot and manners is Manners.USUAL:
+            slot.agent = slot.agent and agent
+        lease = Lease(self, prompt, node, offset, slot, manners, agent=agent)
+        self.leases.add(lease)
+        if self.state_bytes:  # without, any row will do
+            lease.plan_fork(max(match.length, seen_before.seen))
+        if slot and usual:
             slot.hits += 1
-            count_used(self.tally, self.slots[slot.number], lease.offset)
-            self.log(f"Prefix slot {slot.number}: resuming at {lease.offset} of {length} tokens")
-        elif self.bytes_max and manners is Manners.USUAL:
+            count_used(self.tally, self.slots[slot.number], offset)
+            self.log(f"Prefix slot {slot.number}: resuming at {offset} of {length} tokens")
+        elif self.bytes_max and usual:
             self.log(f"No saved prefix matches, prefilling {length} tokens")
-        if manners is Manners.USUAL and self.bytes_max and length - lease.offset >= self.gain_min:
-            lease.finding = self._found(prompt, lease.offset, "host" if slot else None)
-        if manners is not Manners.BLIND:
-            self.ghosts.remember(prompt)
+        if self.bytes_max and usual and length - offset >= self.gain_min:
+            sightings = [_kept(match), seen_before]
+            lease.finding = self._found(prompt, offset, "host" if slot else None, sightings)
+        return lease
+
+    def hold(self, prompt: Prompt, node: Node, manners: Manners = Manners.USUAL) -> Lease:
+        """A lease that starts from nothing, and on which what leads to `node` stays."""
+        lease = Lease(self, prompt, node, 0, None, manners)
+        self.leases.add(lease)
         return lease
 
     def look(self, prompt: Prompt) -> Finding:
         """What is known of `prompt`, and nothing is changed by asking."""
-        offset = 0
+        offset, sightings = 0, [self.ghosts.find(prompt)]
         if prompt.domain in self.trie.roots:
-            _, offset = self.start_of(prompt, self.trie.find(prompt.domain, prompt.packed))
+            match = self.trie.find(prompt.domain, prompt.packed)
+            _, offset = self.start_of(prompt, match)
+            sightings.insert(0, _kept(match))
         tier = "host" if offset else None
         stored = self.disk.store.find(prompt.domain, prompt.packed) if self.disk else None
         if stored and stored.offset > offset:
             offset, tier = stored.offset, "disk"
-        return self._found(prompt, offset, tier)
+        return self._found(prompt, offset, tier, sightings)
 
     def condemn(self, lease: Lease) -> None:
         """What it starts from cannot be restored: close it, and let nobody else try."""
@@ -223,31 +239,10 @@ class PrefixCache:
         for lease in self.leases:
             lease.check()
 
-    def open(
-        self, prompt: Prompt, manners: Manners, agent: bool, *, at: Node | None = None
-    ) -> Lease:
-        """`at`: only to hold what leads there."""
-        match = self.trie.find(prompt.domain, prompt.packed)
-        node, offset = self.start_of(prompt, match)
-        slot = node.slot_through() if node.parent else None
-        if manners is Manners.BLIND or at:
-            node, offset, slot = at or self.trie.root(prompt.domain), 0, None
-        if slot and manners is Manners.MODEST:
-            agent = slot.agent  # as whoever will go on from there
-        lease = Lease(self, prompt, node, offset, slot, manners, agent=agent)
-        if self.state_bytes and not at:  # without, any row will do
-            lease.plan_fork(max(match.length, self.ghosts.find(prompt).seen))
-        self.leases.add(lease)
-        return lease
-
-    def _found(self, prompt: Prompt, offset: int, tier: str | None) -> Finding:
-        seen = [self.ghosts.find(prompt)]
-        if prompt.domain in self.trie.roots:
-            match = self.trie.find(prompt.domain, prompt.packed)
-            node = match.child or match.node
-            matched = (match.length - node.start) * TOKEN_BYTES
-            seen.insert(0, Sighting(match.length, beyond(node, matched)))
-        return found(prompt, offset=offset, tier=tier, gain_min=self.gain_min, sightings=seen)
+    def _found(
+        self, prompt: Prompt, offset: int, tier: str | None, sightings: Iterable[Sighting]
+    ) -> Finding:
+        return found(prompt, offset=offset, tier=tier, gain_min=self.gain_min, sightings=sightings)
 
     def start_of(self, prompt: Prompt, match: Match) -> tuple[Node, int]:
         """Where `prompt` can start: a node, and an offset in its edge, usually its end."""
@@ -374,6 +369,12 @@ class PrefixCache:
         root = path[-1].parent if path else node
         domain = next(name for name, each in self.trie.roots.items() if each is root)
         return b"".join(each.tokens for each in reversed(path)), domain
+
+
+def _kept(match: Match) -> Sighting:
+    """What the trie knows of the prompt that led there."""
+    node = match.child or match.node
+    return Sighting(match.length, beyond(node, (match.length - node.start) * TOKEN_BYTES))
 
 
 def _own(logits: Array) -> Array:

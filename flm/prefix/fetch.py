@@ -12,7 +12,7 @@ from flm.core.prompt import Boundary, Prompt
 from flm.memory.snapshot import Snapshot
 from flm.prefix.addition import Addition
 from flm.prefix.disk.stored import BrokenEntry, Loaded, Stored
-from flm.prefix.lease import Lease, Manners
+from flm.prefix.lease import Lease
 from flm.prefix.trie import TOKEN_BYTES
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ def begin_fetch(cache: "PrefixCache", prompt: Prompt, tokens_per_s: float | None
     match = cache.trie.find(addition.domain, addition.tokens)
     start, saved = addition.start(match), stored.offset - offset
     pays = not tokens_per_s or cache.disk.restore_pays(saved, stored, start, tokens_per_s)
-    lease = cache.open(prompt, Manners.USUAL, agent=False, at=match.node)
+    lease = cache.hold(prompt, match.node)
     if not pays or not cache.make_room(addition):
         lease.close()
         return None

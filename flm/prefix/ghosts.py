@@ -90,18 +90,22 @@ class Ghosts:
         self._roots: dict[str, Ghost] = {}  # by domain
         self._leaves: dict[Ghost, str] = {}  # its domain; seen longest ago first
 
-    def remember(self, prompt: Prompt) -> None:
-        """A prompt that was leased; look for its like before, or it finds itself."""
-        if prompt.tokens:
-            self._walk(prompt.domain, prompt.packed)
-            self._fit()
+    def see(self, prompt: Prompt) -> Sighting:
+        """What was known of its like; from now on it is known itself."""
+        if not prompt.tokens:
+            return Sighting()
+        match = _match(self._root(prompt.domain), prompt.packed)
+        sighting = _sighting(match)
+        self._walk(prompt.domain, prompt.packed, match)
+        self._fit()
+        return sighting
 
     def note(self, domain: str, tokens: bytes, fate: Fate) -> None:
         """What became of a snapshot of `tokens`, packed, whose last is at `fate.offset`."""
         assert len(tokens) == fate.offset * TOKEN_BYTES, "a fate of other tokens"
         if not tokens:
             return
-        ghost = self._walk(domain, tokens)
+        ghost = self._walk(domain, tokens, _match(self._root(domain), tokens))
         self.bytes_held += 0 if fate.offset in ghost.fates else FATE_BYTES
         ghost.fates[fate.offset] = fate
         self._fit()
@@ -117,22 +121,7 @@ class Ghosts:
     def find(self, prompt: Prompt) -> Sighting:
         """Of the prompt's own domain."""
         root = self._roots.get(prompt.domain)
-        if root is None:
-            return Sighting()
-        ghost, partly, at = _match(root, prompt.packed)
-        way = [partly] if partly else []
-        node: Ghost | None = ghost
-        while node:
-            way.append(node)
-            node = node.parent
-        seen = at // TOKEN_BYTES
-        fates = {offset: fate for one in way for offset, fate in one.fates.items()}
-        theirs = (
-            beyond(partly, at - ghost.end * TOKEN_BYTES)
-            if partly
-            else beyond(ghost, len(ghost.tokens))
-        )
-        return Sighting(seen, theirs, tuple(fates[o] for o in sorted(fates) if o <= seen))
+        return _sighting(_match(root, prompt.packed)) if root else Sighting()
 
     def check(self) -> None:
         assert self.bytes_held <= self.bytes_max
@@ -148,19 +137,22 @@ class Ghosts:
                 assert child.parent is ghost
                 assert child.tokens.startswith(first)
 
-    def _walk(self, domain: str, tokens: bytes) -> Ghost:
-        """The ghost on whose edge `tokens` end, new as far as need be, and now the youngest."""
+    def _root(self, domain: str) -> Ghost:
         root = self._roots.get(domain)
         if root is None:
             root = self._roots[domain] = Ghost(b"", 0)
             self.bytes_held += root.bytes
-        ghost, partly, at = _match(root, tokens)
+        return root
+
+    def _walk(self, domain: str, tokens: bytes, match: "_Match") -> Ghost:
+        """The ghost on whose edge `tokens` end, new as far as need be, and now the youngest."""
+        ghost, partly, at = match
         rest = tokens[at:]
         if partly and not rest:
             ghost = partly
         elif partly:
             ghost = self._grow(self._split(partly, at // TOKEN_BYTES), rest)
-        elif rest and ghost in self._leaves and ghost is not root:
+        elif rest and ghost in self._leaves and ghost.parent:
             ghost.tokens += rest
             ghost.end += len(rest) // TOKEN_BYTES
             self.bytes_held += len(rest)
@@ -228,8 +220,11 @@ class Ghosts:
         self.bytes_held -= NODE_BYTES
 
 
-def _match(root: Ghost, tokens: bytes) -> tuple[Ghost, Ghost | None, int]:
-    """(the deepest wholly on the way, the one below that is in part, bytes matched)."""
+# (the deepest wholly on the way, the one below that is in part, bytes matched)
+_Match = tuple[Ghost, Ghost | None, int]
+
+
+def _match(root: Ghost, tokens: bytes) -> _Match:
     ghost, at = root, 0
     while child := ghost.children.get(tokens[at : at + TOKEN_BYTES]):
         if not tokens.startswith(child.tokens, at):
@@ -238,6 +233,18 @@ def _match(root: Ghost, tokens: bytes) -> tuple[Ghost, Ghost | None, int]:
             return ghost, child, at + alike
         ghost, at = child, at + len(child.tokens)
     return ghost, None, at
+
+
+def _sighting(match: _Match) -> Sighting:
+    ghost, partly, at = match
+    node: Ghost | None = partly or ghost
+    fates: dict[int, Fate] = {}
+    while node:
+        fates |= node.fates
+        node = node.parent
+    seen, last = at // TOKEN_BYTES, partly or ghost
+    theirs = beyond(last, at - ghost.end * TOKEN_BYTES if partly else len(ghost.tokens))
+    return Sighting(seen, theirs, tuple(fates[o] for o in sorted(fates) if o <= seen))
 
 
 def _below(ghost: Ghost) -> Iterator[Ghost]:

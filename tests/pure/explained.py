@@ -68,7 +68,7 @@ class Reader:
         explanation = explain(conversation, text, finding, self._tokenizer)
         prompt = finding.prompt
         self.volatility.note(finding, explanation)
-        self.ghosts.remember(prompt)
+        self.ghosts.see(prompt)
         for boundary in prompt.boundaries:
             tokens = prompt.packed[: boundary.offset * TOKEN_BYTES]
             if kind := self.skips.get(boundary.kind):

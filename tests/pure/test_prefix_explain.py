@@ -190,7 +190,7 @@ def test_text_that_is_no_chat_is_explained_by_what_was_lost() -> None:
     ghosts = Ghosts(2**20)
     text = RULES + "and so on"
     prompt = text_prompt(TOKENIZER.encode(text))
-    ghosts.remember(text_prompt(TOKENIZER.encode(RULES + "but no more")))
+    ghosts.see(text_prompt(TOKENIZER.encode(RULES + "but no more")))
     sightings = [ghosts.find(prompt)]
     finding = found(prompt, offset=0, tier=None, gain_min=8, sightings=sightings)
     found_here = sure(explain(None, text, finding, TOKENIZER))

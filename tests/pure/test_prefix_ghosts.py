@@ -29,7 +29,7 @@ def unpacked(tokens: bytes) -> list[int]:
 
 
 tokens = st.lists(st.integers(0, 2), min_size=1, max_size=8)
-moves = st.tuples(st.sampled_from(["remember", "note", "forget", "find"]), tokens)
+moves = st.tuples(st.sampled_from(["see", "note", "forget", "find"]), tokens)
 
 
 @pytest.mark.parametrize("bytes_max", [10**6, 4 * NODE_BYTES])
@@ -41,8 +41,9 @@ def test_they_find_what_a_list_of_all_prompts_would(bytes_max: int, data: Any) -
     fates: dict[tuple[str, tuple[int, ...]], Fate] = {}
     for domain, (move, ids) in data:
         here = prompt(*ids, domain=domain)
-        if move == "remember":
-            ghosts.remember(here)
+        if move == "see":
+            known = ghosts.find(here)
+            assert ghosts.see(here) == known
         elif move == "note":
             fates[domain, here.tokens] = note(ghosts, EVICTED, *ids, domain=domain)
         elif move == "forget":
@@ -67,17 +68,17 @@ def test_they_find_what_a_list_of_all_prompts_would(bytes_max: int, data: Any) -
                 assert sighting.seen == max(alike, default=0)
                 assert sighting.fates == tuple(sorted(on_way, key=lambda fate: fate.offset))
             assert set(sighting.fates) <= set(on_way)
-        if move in ("remember", "note"):
+        if move in ("see", "note"):
             sent.append((domain, here.tokens))
         ghosts.check()
 
 
 def test_one_domain_learns_nothing_of_another() -> None:
     ghosts = Ghosts(10**6)
-    ghosts.remember(prompt(1, 2, 3, domain="alice"))
+    ghosts.see(prompt(1, 2, 3, domain="alice"))
     note(ghosts, EVICTED, 1, 2, domain="alice")
     assert ghosts.find(prompt(1, 2, 3, domain="bob")) == Sighting()
-    ghosts.remember(prompt(1, 7, domain="bob"))
+    ghosts.see(prompt(1, 7, domain="bob"))
     ghosts.forget("alice")
     assert ghosts.find(prompt(1, 2, 3, domain="alice")) == Sighting()
     assert ghosts.find(prompt(1, 2, domain="bob")) == Sighting(1, prompt(7).packed)
@@ -86,31 +87,31 @@ def test_one_domain_learns_nothing_of_another() -> None:
 def test_the_likest_is_the_youngest_of_those_that_share_most() -> None:
     ghosts = Ghosts(10**6)
     for last in (3, 4, 5, 3):
-        ghosts.remember(prompt(1, 2, last))
+        ghosts.see(prompt(1, 2, last))
         assert unpacked(ghosts.find(prompt(1, 2, 9)).theirs) == [last]
-    ghosts.remember(prompt(1, 2, 4, 5))
+    ghosts.see(prompt(1, 2, 4, 5))
     assert unpacked(ghosts.find(prompt(1, 2, 9)).theirs) == [4, 5]
 
 
 def test_what_was_seen_longest_ago_goes_first() -> None:
     ghosts = Ghosts(NODE_BYTES + 3 * (NODE_BYTES + 4 * TOKEN_BYTES))
     for first in (1, 2, 3, 1, 4):
-        ghosts.remember(prompt(first, 0, 0, 0))
+        ghosts.see(prompt(first, 0, 0, 0))
     seen = [ghosts.find(prompt(first, 0, 0, 0)).seen for first in (1, 2, 3, 4)]
     assert seen == [4, 0, 4, 4]
 
 
 def test_a_prompt_larger_than_all_room_is_not_remembered() -> None:
     ghosts = Ghosts(4 * NODE_BYTES)
-    ghosts.remember(prompt(*range(NODE_BYTES)))
+    ghosts.see(prompt(*range(NODE_BYTES)))
     assert ghosts.bytes_held == 0
-    Ghosts(0).remember(prompt(1))
+    Ghosts(0).see(prompt(1))
 
 
 def test_fates_take_room_too() -> None:
     ghosts = Ghosts(2 * NODE_BYTES + 100 * TOKEN_BYTES + 3 * FATE_BYTES)
     way = tuple(range(100))
-    ghosts.remember(prompt(*way))
+    ghosts.see(prompt(*way))
     for offset in (10, 20, 30, 30, 30):
         note(ghosts, EVICTED, *way[:offset])
         assert ghosts.find(prompt(*way)).seen == 100
@@ -127,7 +128,7 @@ def test_the_last_word_about_a_snapshot_counts() -> None:
 
 def test_a_finding_has_the_fates_between_what_is_reused_and_what_was_seen() -> None:
     ghosts = Ghosts(10**6)
-    ghosts.remember(prompt(1, 2, 3, 4, 5))
+    ghosts.see(prompt(1, 2, 3, 4, 5))
     fates = [note(ghosts, EVICTED, *range(1, end)) for end in (2, 4, 6)]
     here = prompt(1, 2, 3, 4, 9)
     finding = found(here, offset=1, tier="memory", gain_min=1, sightings=[ghosts.find(here)])

@@ -1,7 +1,11 @@
 """What is reused and what is kept: as users were promised, and others were reported not to do."""
 
+from collections import Counter
+
 import pytest
 
+from flm.prefix import ghosts
+from flm.prefix.lease import Manners
 from tests.pure.toy import (
     LOGITS_BYTES,
     ROW_BYTES,
@@ -207,3 +211,21 @@ def test_a_fork_is_found_though_the_rows_that_showed_it_are_gone() -> None:
         if seed == 2:
             serve(cache, text(9, 55))  # fills memory, so that the first is given up
             assert cache.look(prompt([*shared, 1], end=41)).offset == 0
+
+
+@pytest.mark.parametrize("manners", [Manners.USUAL, Manners.MODEST])
+def test_a_lease_looks_its_prompt_up_once_in_each_trie(
+    monkeypatch: pytest.MonkeyPatch, manners: Manners
+) -> None:
+    """Prompts have tens of thousands of tokens, and somebody waits."""
+    cache, looked_up = toy_cache(hybrid=True, ghosts_max=2**20), Counter[str]()
+    serve(cache, text(0, 90) + text(1, 30), head=90, end=120)
+    find, match = cache.trie.find, ghosts._match
+    monkeypatch.setattr(
+        cache.trie, "find", lambda *given: looked_up.update(["trie"]) or find(*given)
+    )
+    monkeypatch.setattr(
+        ghosts, "_match", lambda *given: looked_up.update(["ghosts"]) or match(*given)
+    )
+    cache.lease(prompt(text(0, 90) + text(2, 30), end=120), manners=manners)
+    assert looked_up == {"trie": 1, "ghosts": 1}
