@@ -12,6 +12,7 @@ Invariants, which `check` asserts (the trie and the leases have their own):
   * Every row takes `row_bytes`, every slot's state `state_bytes`: what is reserved is what comes.
 """
 
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from itertools import count
@@ -85,6 +86,7 @@ class PrefixCache:
         self._ticks = count(1)
         self.ticked = 0
         self.settled_at = -1  # the tick when there was nothing to write
+        self.offer_s = math.inf  # when what the disk refused is offered again
 
     @property
     def bytes_kept(self) -> int:
@@ -211,7 +213,7 @@ class PrefixCache:
                 tokens, domain = self.way_of(node)
                 node.slot.on_disk = self.disk.store.holds(domain, tokens)
             if node.slot:
-                node.slot.refused = False  # there may be room by now
+                node.slot.offer_s = 0.0  # there may be room by now
         while self.spill(all_of_it=True):
             pass
         self.disk.close(within_s=within_s)

@@ -1,6 +1,6 @@
 """What goes from memory to the disk, and when: lazily, but before it would be lost."""
 
-from collections.abc import Callable
+import math
 from typing import TYPE_CHECKING
 
 from flm.core.prompt import BoundaryKind
@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from flm.prefix.cache import PrefixCache
 
 SPILL_FROM = 0.5  # of memory filled; below, nothing is near being given up
+# What the disk did not take is offered again after this, and each time after twice as long: a read
+# may have held the room, or another server, or the disk itself was at fault.
+OFFER_S = 60.0
 
 
 def begin_spill(cache: "PrefixCache", *, all_of_it: bool) -> bool:
@@ -20,12 +23,13 @@ def begin_spill(cache: "PrefixCache", *, all_of_it: bool) -> bool:
     cache.reap()
     if cache.transit:
         pass_on(cache)
-    if cache.settled_at == cache.ticked and not all_of_it:
+    settled = cache.settled_at == cache.ticked and cache.clock() < cache.offer_s
+    if settled and not all_of_it:
         return False
     node = next_to_write(cache, all_of_it=all_of_it)
     if node is None or node.slot is None or cache.disk is None:
         return False
-    write(cache.disk, node.slot, unwritten(cache, node), cache.warn)
+    write(cache, cache.disk, node.slot, unwritten(cache, node))
     return True
 
 
@@ -37,18 +41,20 @@ def next_to_write(cache: "PrefixCache", *, all_of_it: bool) -> Node | None:
     full = cache.bytes_kept >= SPILL_FROM * cache.bytes_max
     if cache.disk is None or not (all_of_it or full or cache.transit):
         return None
-    slots = [node for node in cache.slots.values() if _lacking(node.slot)]
-    if any(node.slot and node.slot.writing for node in slots) and not all_of_it:
+    lacking = [node for node in cache.slots.values() if _lacking(node.slot)]
+    writing = any(node.slot and node.slot.writing for node in lacking)
+    if writing and not all_of_it:
         return None
-    waiting = []
-    if slots:
+    now, waiting = cache.clock(), []
+    due = [each for each in lacking if each.slot and each.slot.offer_s <= now]
+    if due:
         root = next(iter(cache.trie.roots.values()))  # of any domain: a head outgrows nothing
         old = outgrown(cache.slots.values(), BoundaryKind.HEAD, root)
-        waiting = [
-            each for each in slots if each not in old and each.slot and not each.slot.writing
-        ]
-    if not waiting:
+        waiting = [each for each in due if each not in old and each.slot and not each.slot.writing]
+    if not (waiting or writing):
         cache.settled_at = cache.ticked
+        later = (each.slot.offer_s for each in lacking if each.slot and each not in due)
+        cache.offer_s = min(later, default=math.inf)
     first = max if all_of_it else min
     return first(waiting, key=_used_at, default=None)
 
@@ -62,15 +68,16 @@ def unwritten(cache: "PrefixCache", node: Node) -> Unwritten:
     return Unwritten(domain, tokens, slot.kind, pieces[::-1], slot.state, slot.logits)
 
 
-def write(disk: DiskTier, slot: Slot, item: Unwritten, warn: Callable[[str], None]) -> None:
+def write(cache: "PrefixCache", disk: DiskTier, slot: Slot, item: Unwritten) -> None:
     """Begin to; until it is there, or will not be, the slot's arrays are in use."""
     future = slot.writing = disk.put(item)
 
     def written(_: object) -> None:  # on the tier's thread: flags, read by ours
         if not future.cancelled() and (error := future.exception()):
-            warn(f"Prefix cache: a snapshot could not be written to disk: {error!r}")
+            cache.warn(f"Prefix cache: a snapshot could not be written to disk: {error!r}")
         there = disk.store.holds(item.domain, item.tokens)
-        slot.refused = not there  # no room, or the disk fails: once is enough
+        slot.refusals = 0 if there else slot.refusals + 1
+        slot.offer_s = 0.0 if there else cache.clock() + OFFER_S * 2 ** (slot.refusals - 1)
         slot.on_disk = there and slot.logits is item.logits
         if slot.doomed:
             disk.store.remove(item.domain, item.tokens)
@@ -88,7 +95,7 @@ def pass_on(cache: "PrefixCache") -> None:
 
 
 def _lacking(slot: Slot | None) -> bool:
-    return slot is not None and not (slot.on_disk or slot.refused or slot.doomed)
+    return slot is not None and not (slot.on_disk or slot.doomed)
 
 
 def _used_at(node: Node) -> int:

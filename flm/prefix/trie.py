@@ -38,7 +38,8 @@ class Slot:
     ahead: int = 0  # tokens read before anybody asked; 0 once somebody did
     on_disk: bool = False
     writing: Future[int] | None = None  # its arrays are being written
-    refused: bool = False  # the disk does not take it
+    refusals: int = 0  # times in a row that the disk did not take it
+    offer_s: float = 0.0  # on the cache's clock: it may be offered again
     doomed: bool = False  # nobody starts from it, and it goes with the last lease on it
     bytes: int = field(init=False)
 

@@ -1,5 +1,6 @@
 """What goes from memory to the disk, and when: lazily, one at a time, and before it is lost."""
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -7,6 +8,8 @@ import pytest
 
 from flm.core.finding import FateKind
 from flm.core.prompt import BoundaryKind
+from flm.prefix.spill import OFFER_S
+from tests.pure.disk import MIB
 from tests.pure.toy import LOGITS_BYTES, ROW_BYTES, begin, both, prompt, snapshot_bytes, text
 from tests.pure.toy_disk import ToyDisk
 
@@ -117,7 +120,7 @@ def test_its_logits_may_come_while_it_is_written(make: Make, hybrid: bool) -> No
 
 
 @both
-def test_what_the_disk_refuses_stays_and_is_not_offered_again(make: Make, hybrid: bool) -> None:
+def test_what_the_disk_refuses_stays_and_is_not_offered_at_once(make: Make, hybrid: bool) -> None:
     disk = make(hybrid=hybrid, transit=True, disk_bytes_max=90_000)
     long = text(4, 3_000)
     disk.ask(long)
@@ -127,6 +130,29 @@ def test_what_the_disk_refuses_stays_and_is_not_offered_again(make: Make, hybrid
     assert len(disk.log.having("has no room on the disk")) == 1
     disk.restart()
     assert disk.ask([*long, 1]) == 0
+
+
+def test_what_the_disk_refused_is_offered_again_when_there_may_be_room(make: Make) -> None:
+    disk = make(hybrid=True, transit=True, disk_bytes_max=90_000)
+    long = text(4, 3_000)
+    disk.ask(long)
+    assert disk.spill(all_of_it=False) == 1
+    disk.store._holdings.bytes_max = MIB
+    assert not disk.cache.spill()
+    disk.later_s += OFFER_S
+    assert disk.spill(all_of_it=False) == 1
+    assert disk.on_disk() == [3_000]
+
+
+def test_what_the_disk_always_refuses_is_offered_ever_more_rarely(make: Make) -> None:
+    disk = make(hybrid=True, transit=True, disk_bytes_max=90_000)
+    disk.ask(text(4, 3_000))
+    offered = []
+    for _ in range(200):
+        offered.append(disk.spill(all_of_it=False))
+        disk.later_s += OFFER_S
+    assert set(offered) == {0, 1}
+    assert sum(offered) <= 2 + math.log2(len(offered))
 
 
 def test_a_write_that_fails_is_not_tried_for_ever(make: Make) -> None:

@@ -90,7 +90,7 @@ class ToyDisk:
     ) -> None:
         self.root, self.hybrid, self.disk_bytes_max = root, hybrid, disk_bytes_max
         self.log = Log()
-        self.ticks = count(1)
+        self.ticks, self.later_s = count(1), 0.0
         self.how = {
             "bytes_max": bytes_max,
             "slots_max": slots_max,
@@ -128,7 +128,7 @@ class ToyDisk:
             warn=self.log.warnings.append,
             ghosts_max=MIB,
             disk=self.tier,
-            clock=lambda: float(next(self.ticks)),
+            clock=lambda: self.later_s + next(self.ticks),
             **self.how,  # type: ignore[arg-type]
         )
 
