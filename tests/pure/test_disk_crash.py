@@ -14,9 +14,12 @@ import pytest
 
 from flm.core.prompt import BoundaryKind
 from flm.memory.layout import MemoryLayout
+from flm.prefix.disk import folder
+from flm.prefix.disk.folder import Folder
 from flm.prefix.disk.frames import RowsFormat
 from flm.prefix.disk.index import bytes_added
-from tests.pure.disk import HYBRID, MIB, QUICK, STATELESS, WINDOW, Disk, both
+from flm.prefix.disk.stored import DiskUnusable
+from tests.pure.disk import HYBRID, MIB, QUICK, STATELESS, WINDOW, Disk, both, identity
 
 ROUNDS = 4
 BYTES_MAX, PLENTY = 220_000, 4 * MIB  # with one room lacks soon, with the other never
@@ -43,10 +46,18 @@ def write_until_killed(root: Path, layout: str, bytes_max: int, seed: int) -> No
             os.write(1, b"%d\n" % number)
 
 
+def own_for_ever(root: Path) -> None:
+    """As one that was stopped while it made room."""
+    owned = Folder(root, identity(STATELESS))
+    with owned.sole_writer():
+        os.write(1, b"mine\n")
+        signal.pause()
+
+
 @pytest.fixture
 def quick_path() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(dir=QUICK) as folder:
-        yield Path(folder)
+    with tempfile.TemporaryDirectory(dir=QUICK) as path:
+        yield Path(path)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -79,21 +90,43 @@ def test_killed_at_any_moment(quick_path: Path, layout: str) -> None:
 
 def run_and_kill(root: Path, layout: str, bytes_max: int, seed: int, after: float) -> list[int]:
     """Kill a writer once it has written a share of its prompts, or in the middle of the next."""
-    code = f"""
-from pathlib import Path
-from tests.pure.test_disk_crash import write_until_killed
-write_until_killed(Path({str(root)!r}), {layout!r}, {bytes_max}, {seed})
-"""
-    place = Path(__file__).resolve().parents[2]
-    with subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, cwd=place
-    ) as process:
+    call = f"write_until_killed(Path({str(root)!r}), {layout!r}, {bytes_max}, {seed})"
+    with begun(call) as process:
         assert process.stdout
         lines = [process.stdout.readline() for _ in range(1 + int(after * 30))]
         process.send_signal(signal.SIGKILL)
         lines += process.stdout.readlines()
     assert process.returncode == -signal.SIGKILL
     return [int(line) for line in lines if line.endswith(b"\n")]
+
+
+def begun(call: str) -> "subprocess.Popen[bytes]":
+    """A function of this file, in a process of its own."""
+    code = f"from pathlib import Path\nfrom tests.pure.test_disk_crash import *\n{call}"
+    place = Path(__file__).resolve().parents[2]
+    return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, cwd=place)
+
+
+def test_a_stopped_owner_holds_nobody_up_and_a_killed_one_lets_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = Disk(tmp_path, STATELESS, source="other weights")
+    monkeypatch.setattr(folder, "SOLE_WAIT_S", 0.0)
+    with begun(f"own_for_ever(Path({str(tmp_path)!r}))") as owner:
+        assert owner.stdout
+        try:
+            assert owner.stdout.readline() == b"mine\n"
+            owner.send_signal(signal.SIGSTOP)
+            for source in ("weights", "third weights"):
+                with pytest.raises(DiskUnusable, match="another flm is making room"):
+                    Disk(tmp_path, STATELESS, source=source)
+            assert other.write([1, 2, 3]) == 0
+            assert len(other.warnings) == 1
+            assert "another flm is making room" in other.warnings[0]
+        finally:
+            owner.kill()
+    assert other.write([1, 2, 3]) > 0
+    Disk(tmp_path, STATELESS).store.check()
 
 
 @both

@@ -8,6 +8,7 @@ import fcntl
 import os
 import re
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from flm.prefix.disk.stored import DiskTaken
 
 LOCK, IDENTITY, QUARANTINE = "lock", "identity.json", "quarantine"
 QUARANTINE_FILES_MAX = 8
+SOLE_WAIT_S, _PAUSE_S = 2.0, 0.02
 NEW = ".new"  # files that are being written
 SUFFIXES = (".rows", ".state", ".logits")
 _DIGEST = re.compile("[0-9a-f]{32}")  # whatever else lies below the root is not ours
@@ -57,8 +59,14 @@ class Folder:
 
     @contextmanager
     def sole_writer(self) -> Iterator[None]:
-        """Waits until nobody else below the root is making room."""
-        fcntl.flock(self._root_lock, fcntl.LOCK_EX)
+        """While nobody else below the root is making room. Waits for that, but not for ever: who
+        does it may be stopped. Raises TimeoutError.
+        """
+        until = time.monotonic() + SOLE_WAIT_S
+        while not _taken(self._root_lock):
+            if time.monotonic() >= until:
+                raise TimeoutError("another flm is making room there, and does not get done")
+            time.sleep(_PAUSE_S)
         try:
             yield
         finally:
@@ -133,13 +141,11 @@ class Folder:
         os.close(self._root_lock)
 
     def _own(self, identity: Identity) -> None:
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
+        if not _taken(self._lock):
             raise DiskTaken(
                 f"another flm keeps its prefix cache in {self.path}",
                 fix="stop it, or give this one another --prefix-disk-path",
-            ) from error
+            )
         self.touch()
         place = self.path / IDENTITY
         with suppress(FileNotFoundError):
@@ -188,10 +194,17 @@ def _under_lock(path: Path, act: Callable[[], None]) -> bool:
     """False: another holds it, and nothing was done."""
     lock = _open_lock(path)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        act()
-    except BlockingIOError:
-        return False
+        if taken := _taken(lock):
+            act()
     finally:
         os.close(lock)
+    return taken
+
+
+def _taken(lock: int) -> bool:
+    """Whether it is ours now, and not another's. It is free again once its owner ends, anyhow."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
     return True
