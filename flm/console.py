@@ -71,7 +71,7 @@ def request(
     request_id: str = "",
 ) -> None:
     """The one line of a request, its columns fixed: how much of the prompt was kept, where and as
-    what. Times in seconds: waiting for a lane, arrival to first token, reading the prompt, writing
+    what. Times in seconds: waiting to be read, arrival to first token, reading the prompt, writing
     the reply."""
     read = (prompt_tokens - cached_tokens) / read_s if read_s > 0 else 0.0
     written = (completion_tokens - 1) / write_s if write_s > 0 else 0.0

@@ -22,8 +22,8 @@ class Usage:
     prompt_tokens: int
     cached_tokens: int
     completion_tokens: int
-    queue_s: float = 0.0  # submit to admission
-    prefill_s: float = 0.0  # admission to first token
+    queue_s: float = 0.0  # submit to first pass: for a lane, the disk, or another that reads it
+    prefill_s: float = 0.0  # first pass to first token
     decode_s: float = 0.0  # first token to last
     tier: str = ""
     kind: str = ""

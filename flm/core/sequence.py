@@ -31,7 +31,7 @@ class Sequence:
     cached_tokens: int = 0
     tier: str = ""  # where they came from, and what kind of boundary they end at
     kind: str = ""
-    admitted_at: float | None = None
+    began_at: float | None = None  # its first pass did, if its first token takes one
     first_token_at: float | None = None
     last_token_at: float | None = None
 

@@ -33,6 +33,11 @@ class Active:
     def idle(self) -> bool:
         return self.sequence.request.priority is Priority.IDLE
 
+    def begin(self, now: float) -> None:
+        """A pass comes; one that was read before has its first token without."""
+        if self.sequence.began_at is None and not self.sequence.generated:
+            self.sequence.began_at = now
+
     def check(self, lane: Lane) -> None:
         sequence = self.sequence
         length, computed = len(sequence.tokens), sequence.computed
@@ -61,15 +66,15 @@ class Flight:
 
 def usage(sequence: Sequence, now: float) -> Usage:
     """What it took so far; what has not come to pass takes until `now`."""
-    admitted = now if sequence.admitted_at is None else sequence.admitted_at
     first = now if sequence.first_token_at is None else sequence.first_token_at
+    began = first if sequence.began_at is None else sequence.began_at
     last = first if sequence.last_token_at is None else sequence.last_token_at
     return Usage(
         prompt_tokens=sequence.prompt_length,
         cached_tokens=sequence.cached_tokens,
         completion_tokens=sequence.generated,
-        queue_s=admitted - sequence.submitted_at,
-        prefill_s=first - admitted,
+        queue_s=began - sequence.submitted_at,
+        prefill_s=first - began,
         decode_s=last - first,
         tier=sequence.tier if sequence.cached_tokens else "",
         kind=sequence.kind if sequence.cached_tokens else "",

@@ -215,7 +215,6 @@ class Engine:
         lane = self._lanes.acquire(request.prompt.tokens)
         assert lane is not None
         sequence.lane, sequence.phase = lane, Phase.PREFILL
-        sequence.admitted_at = self._clock()
         active = Active(sequence, lane, lease, sample, reply)
         sequence.tier = "disk" if landed else "host"
         waits = introduce(active, self._active.values(), self.cache.gain_min)
@@ -288,6 +287,7 @@ class Engine:
         if active.restored:
             return True
         lease, started = active.lease, self._clock()
+        active.begin(started)
         tokens = active.sequence.tokens[: lease.offset]
         try:
             copied = self._runner.restore(active.lane, tokens, lease.snapshots)

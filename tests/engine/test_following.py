@@ -103,6 +103,25 @@ def test_who_arrive_together_read_what_they_share_once(tmp_path, layout, lanes: 
 
 
 @layouts
+def test_who_waits_for_another_to_read_is_not_said_to_read(tmp_path, layout) -> None:
+    rig = Rig(tmp_path, layout=layout, lanes=2)
+    rig.run(user(0), user(1))
+    usage = rig.finished("user 1").usage
+    assert usage.queue_s >= len(HEAD) / 1000
+    assert usage.read_per_s >= 200, "a token takes a millisecond, and the other's passes some"
+
+
+@layouts
+def test_who_has_nothing_to_read_took_no_time_to(tmp_path, layout) -> None:
+    rig = Rig(tmp_path, layout=layout)
+    rig.run(user(0))
+    rig.run(replace(user(0), id="again"))
+    usage = rig.finished("again").usage
+    assert usage.cached_tokens == usage.prompt_tokens
+    assert (usage.queue_s, usage.prefill_s) == (0, 0)
+
+
+@layouts
 @pytest.mark.parametrize("later", range(0, 18, 3))
 def test_who_arrives_while_it_is_read_waits_for_it_too(tmp_path, layout, later: int) -> None:
     rig = Rig(tmp_path, layout=layout, lanes=4)
