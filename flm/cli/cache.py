@@ -5,6 +5,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import urlencode
 
 import typer
 
@@ -24,6 +25,10 @@ app = typer.Typer(
 File = Annotated[str, typer.Argument(metavar="FILE", help="a request's JSON; - reads a pipe")]
 Files = Annotated[list[str], typer.Argument(metavar="FILE...", help="requests' JSON")]
 Text = Annotated[bool, typer.Option("--text", help="with the beginning of each part")]
+Salt = Annotated[
+    str | None,
+    typer.Option("--cache-salt", metavar="SALT", help="the prompts that were sent with it"),
+]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="do not ask")]
 
 
@@ -31,6 +36,7 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="do not ask")]
 def show(
     context: typer.Context,
     text: Text = False,
+    salt: Salt = None,
     json_: options.Json = False,
     host: options.Host = None,
     port: options.Port = None,
@@ -39,7 +45,7 @@ def show(
     config: options.Config = None,
 ) -> None:
     """Draw what is kept: shared beginnings, conversations, what each takes and who used it."""
-    reply = ask(options.settings_of(context), "GET", f"{PATH}?text=1" if text else PATH)
+    reply = ask(options.settings_of(context), "GET", _address(PATH, salt, text=text))
     if json_:
         _write_json(reply)
         return
@@ -52,6 +58,7 @@ def show(
 def explain(
     context: typer.Context,
     file: File,
+    salt: Salt = None,
     json_: options.Json = False,
     host: options.Host = None,
     port: options.Port = None,
@@ -61,7 +68,7 @@ def explain(
 ) -> None:
     """Say how much of a request would be reused, and what stands in the way. Runs nothing."""
     settings = options.settings_of(context)
-    reply = ask(settings, "POST", f"{PATH}/explain", _read(file))
+    reply = ask(settings, "POST", f"{PATH}/explain", _read(file) | _salted(salt))
     if json_:
         _write_json(reply)
         return
@@ -74,6 +81,7 @@ def explain(
 def warm(
     context: typer.Context,
     files: Files,
+    salt: Salt = None,
     json_: options.Json = False,
     host: options.Host = None,
     port: options.Port = None,
@@ -87,7 +95,8 @@ def warm(
     for file in files:
         body = _read(file)
         bodies += body.get("requests", [body])
-    reply = ask(settings, "POST", f"{PATH}/warm", {"requests": bodies})
+    salted = [body | _salted(salt) if isinstance(body, dict) else body for body in bodies]
+    reply = ask(settings, "POST", f"{PATH}/warm", {"requests": salted})
     if json_:
         _write_json(reply)
     else:
@@ -99,6 +108,7 @@ def warm(
 def clear(
     context: typer.Context,
     yes: Yes = False,
+    salt: Salt = None,
     json_: options.Json = False,
     host: options.Host = None,
     port: options.Port = None,
@@ -111,14 +121,24 @@ def clear(
     if not (yes or _agreed(settings)):
         console.write("Nothing was cleared.\n")
         raise typer.Exit(1)
-    reply = ask(settings, "POST", f"{PATH}/clear", {})
+    reply = ask(settings, "POST", _address(f"{PATH}/clear", salt), {})
     if json_:
         _write_json(reply)
     else:
+        others = "with another cache_salt, or none," if salt else "with a cache_salt"
         console.write(
-            f"Cleared: {reply['cleared']} snapshots. Those of other keys, and those sent with a "
-            "cache_salt, stay.\n"
+            f"Cleared: {reply['cleared']} snapshots. Those of other keys, and those sent {others} "
+            "stay.\n"
         )
+
+
+def _address(path: str, salt: str | None, *, text: bool = False) -> str:
+    fields = _salted(salt) | ({"text": "1"} if text else {})
+    return f"{path}?{urlencode(fields)}" if fields else path
+
+
+def _salted(salt: str | None) -> dict[str, str]:
+    return {} if salt is None else {"cache_salt": salt}
 
 
 def _agreed(settings: Settings) -> bool:
@@ -128,7 +148,7 @@ def _agreed(settings: Settings) -> bool:
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
-def _read(file: str) -> Mapping[str, Any]:
+def _read(file: str) -> dict[str, Any]:
     try:
         raw = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
         body = json.loads(raw)

@@ -50,7 +50,7 @@ def test_the_catalogue_in_the_docs_is_that_of_the_cards() -> None:
 
 def test_every_option_the_docs_name_exists() -> None:
     known = {key(name) for name in FIELDS} | {"help", "json", "force", "quiet", "filter", "config"}
-    known |= {"text", "yes"}
+    known |= {"text", "yes", "cache-salt"}
     for page in PAGES:
         if page.name == "design.md":
             continue

@@ -121,6 +121,22 @@ def test_warm_then_clear(house: House, client: Client, flm: Terminal, tmp_path: 
     assert client.show()["tree"] == []
 
 
+def test_a_salt_shows_explains_warms_and_clears_what_was_sent_with_it(
+    house: House, client: Client, flm: Terminal, tmp_path: Path
+) -> None:
+    name, salt = asked(tmp_path / "x.json", body()), ("--cache-salt", "a part & more")
+    assert flm("warm", name, *salt)[0] == 0
+    read_all(house)
+    assert json.loads(flm("show", "--json")[1])["tree"] == []
+    assert json.loads(flm("show", "--json", *salt)[1])["tree"] != []
+    assert json.loads(flm("explain", name, "--json")[1])["would_reuse"]["tokens"] == 0
+    assert json.loads(flm("explain", name, "--json", *salt)[1])["would_reuse"]["tokens"] > 0
+    flm("clear", "--yes")
+    assert json.loads(flm("show", "--json", *salt)[1])["tree"] != []
+    flm("clear", "--yes", *salt)
+    assert json.loads(flm("show", "--json", *salt)[1])["tree"] == []
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
