@@ -15,8 +15,6 @@ from flm.prefix.disk.tier import DiskTier
 from flm.prefix.eviction import POLICIES
 from flm.settings import Settings
 
-PENDING_BYTES_MAX = 2**62  # what waits to be written is kept in memory anyway
-
 
 def open_cache(
     bundle: Bundle,
@@ -57,7 +55,6 @@ def open_cache(
             disk = DiskTier(
                 store,
                 write_bytes_per_s_max=settings.prefix_disk_write_mb_s * MIB,
-                pending_bytes_max=PENDING_BYTES_MAX,
             )
     return PrefixCache(
         bytes_max=limits.bytes,

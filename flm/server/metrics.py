@@ -138,7 +138,6 @@ def _disk(disk: DiskTier) -> Iterator[Metric]:
         ("writes", "snapshots written", counters.writes),
         ("write_bytes", "bytes written", counters.write_bytes),
         ("write_seconds", "seconds spent writing", counters.write_s),
-        ("skipped", "writes given up, for too many waited", counters.skipped),
     )
     for name, what, count in counted:
         yield CounterMetricFamily(f"{PREFIX}_disk_{name}", what, count)

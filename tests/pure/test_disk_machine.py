@@ -56,7 +56,7 @@ class DiskMachine(RuleBasedStateMachine):
             }  # fmt: skip
         if stored:
             assert stored.offset in places
-            assert stored.offset < len(tokens) or stored.has_logits
+            assert stored.offset < len(tokens) or stored.logits_bytes
             self.disk.compare(tokens, self.disk.store.read(stored, min(start, stored.offset)))
 
     @rule(tokens=tokens_lists, domain=domains)

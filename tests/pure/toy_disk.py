@@ -65,7 +65,7 @@ class ToldTier(DiskTier):
     """The real one, but for its threads."""
 
     def __init__(self, store: DiskStore) -> None:
-        super().__init__(store, write_bytes_per_s_max=None, pending_bytes_max=2**62)
+        super().__init__(store, write_bytes_per_s_max=None)
         self.reads, self.writes = Told(), Told()
         self._reader, self._writer = self.reads, self.writes  # type: ignore[assignment]
 

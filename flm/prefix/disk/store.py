@@ -131,12 +131,6 @@ class DiskStore:
             entry = self._entry(domain, tokens)
             return entry.number if entry else None
 
-    def lacks(self, domain: str, tokens: bytes) -> int:
-        """The first row on the way of `tokens` that is not on the disk; their number if all are."""
-        with self._lock:
-            way = self._tree.way(domain, tokens)
-            return way[-1][1] if way else 0
-
     def pin(self, stored: Stored) -> bool:
         """Keep it until `unpin`; False: it is gone already."""
         with self._lock:

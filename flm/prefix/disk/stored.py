@@ -51,10 +51,6 @@ class Stored:
     state_bytes: int
     logits_bytes: int  # 0: none, so that at least one token is left to compute
 
-    @property
-    def has_logits(self) -> bool:
-        return self.logits_bytes > 0
-
     def bytes(self, start: int) -> int:
         """To read when the rows before `start` are had already."""
         rows = max(0, self.offset - start)

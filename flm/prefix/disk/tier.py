@@ -12,7 +12,6 @@ from flm.prefix.disk.store import DiskStore
 from flm.prefix.disk.stored import BrokenEntry, Loaded, Stored, Unwritten
 
 WRITE_BYTES_PER_S_MAX = 200 * 2**20
-PENDING_BYTES_MAX = 2**30  # snapshots that wait to be written stay in memory
 # Before the first read: what a SATA disk gives.
 READ_BYTES_PER_S = 500e6
 READ_FIXED_S = 0.01
@@ -33,7 +32,6 @@ class Counters:
     writes: int = 0
     write_bytes: int = 0
     write_s: float = 0.0
-    skipped: int = 0  # writes that came while too many waited
 
 
 class DiskTier:
@@ -48,7 +46,6 @@ class DiskTier:
         *,
         notify: Callable[[], None] = lambda: None,
         write_bytes_per_s_max: float | None = WRITE_BYTES_PER_S_MAX,
-        pending_bytes_max: int = PENDING_BYTES_MAX,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], object] | None = None,
     ) -> None:
@@ -57,7 +54,6 @@ class DiskTier:
         self.read_fixed_s = READ_FIXED_S
         self.notify = notify
         self._rate = write_bytes_per_s_max
-        self._pending_bytes_max = pending_bytes_max
         self._clock = clock
         self._finishing, self._stopping = Event(), Event()
         self._sleep = sleep or self._finishing.wait
@@ -96,18 +92,10 @@ class DiskTier:
         return future
 
     def put(self, item: Unwritten) -> Future[int]:
-        """As `DiskStore.write`. When too many wait already it is skipped: 0."""
+        """As `DiskStore.write`."""
         size = _bytes(item)
         with self._lock:
-            full = self._pending_bytes and self._pending_bytes + size > self._pending_bytes_max
-            if full:
-                self._counters = replace(self._counters, skipped=self._counters.skipped + 1)
-            else:
-                self._pending_bytes += size
-        if full:
-            skipped: Future[int] = Future()
-            skipped.set_result(0)
-            return skipped
+            self._pending_bytes += size
         future = self._writer.submit(self._write, item)
         future.add_done_callback(lambda done: self._written(size))
         return future
