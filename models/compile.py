@@ -124,8 +124,9 @@ def _write_text(source: Source, folder: Path) -> None:
 
 
 def _bytes(source: Path) -> int:
-    files = [source] if source.is_file() else source.glob("*.safetensors")
-    return sum(file.stat().st_size for file in files)
+    if source.is_file():
+        return source.stat().st_size
+    return sum(f.stat().st_size for f in source.iterdir() if f.suffix in (".safetensors", ".q4nx"))
 
 
 def _check_room(source: Path, folder: Path) -> None:

@@ -10,6 +10,7 @@ from flm.errors import BadModelFile, UnsupportedModel
 from flm.graph.blocks import Numerics
 from flm.graph.emit import Emitter
 from flm.graph.weights.gguf import GgufFile
+from flm.graph.weights.q4nx import WEIGHTS, Q4nxFolder
 from flm.graph.weights.safetensors import SafetensorsFolder
 from flm.memory.layout import MemoryLayout
 
@@ -52,9 +53,11 @@ class Family(Protocol):
 
 
 def open_source(path: Path) -> Source:
-    """A .gguf file or a Hugging Face folder. Raises BadModelFile or UnsupportedModel."""
+    """A .gguf file, or a folder of Hugging Face's or FastFlowLM's. Raises BadModelFile or
+    UnsupportedModel.
+    """
     if path.is_dir():
-        return SafetensorsFolder(path)
+        return Q4nxFolder(path) if (path / WEIGHTS).exists() else SafetensorsFolder(path)
     if not path.exists():
         raise BadModelFile(f"{path} does not exist", fix="check the path")
     return GgufFile(path)

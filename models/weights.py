@@ -1,11 +1,13 @@
 """A family's tensors by our names, each checked against the size it must have."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 
 from flm.devices.device import Array
-from flm.graph.weights.blocks import Matrix, dense
+from flm.graph.weights.blocks import Matrix, dense, quantized
 from flm.graph.weights.gguf import GgufFile
+from flm.graph.weights.safetensors import SafetensorsFolder
+from flm.models import names
 from flm.models.family import Source
 from flm.models.shape import contradiction
 
@@ -14,7 +16,7 @@ from flm.models.shape import contradiction
 class Weights:
     """`gguf` and `hugging_face` map our names to each source's, with {} for the layer; `sizes` to
     (rows, columns) of a matrix or (size,) of a vector, None for any. `norm_less` is what Hugging
-    Face's norms are stored without.
+    Face's norms are stored without. Floats of a folder are rounded; the `sensitive` keep 8 bits.
     """
 
     source: Source
@@ -22,6 +24,7 @@ class Weights:
     hugging_face: Mapping[str, str]
     sizes: Mapping[str, tuple[int | None, ...]]
     norm_less: float = 0.0
+    sensitive: Set[str] = names.SENSITIVE
 
     @property
     def is_gguf(self) -> bool:
@@ -38,6 +41,9 @@ class Weights:
         """Raises BadModelFile when it is missing or of another size."""
         matrix = self.source.matrix(self.name(name, layer))
         self._check(matrix.name, matrix.shape, self.sizes[name])
+        folder = self.source
+        if isinstance(folder, SafetensorsFolder) and folder.quantized and matrix.format is None:
+            return quantized(matrix, 8 if name in self.sensitive else folder.bits)
         return matrix
 
     def floats(self, name: str, layer: int = 0) -> Matrix:

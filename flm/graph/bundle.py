@@ -17,7 +17,7 @@ from flm.errors import FlmError
 from flm.memory.layout import MemoryLayout, MemoryTensor
 
 # Raised when the same source would give another graph or other numbers.
-GRAPH_VERSION = 2
+GRAPH_VERSION = 3
 MANIFEST, WEIGHTS = "bundle.json", "weights.bin"
 ROW_DTYPES = ("float32", "float16")
 _HEAD_BYTES, _SAMPLES, _SAMPLE_BYTES = 4 * 2**20, 64, 64 * 2**10
@@ -119,7 +119,7 @@ def source_key(source: Path) -> str:
     from importlib.metadata import version
 
     digest = hashlib.sha256(f"{GRAPH_VERSION} {version('onnx')}".encode())
-    names = ["*.safetensors", "*.json", "*.jinja", "tokenizer.model"]
+    names = ["*.safetensors", "*.q4nx", "*.json", "*.jinja", "tokenizer.model"]
     files = [source] if source.is_file() else sorted(f for n in names for f in source.glob(n))
     for file in files:
         size = file.stat().st_size

@@ -1,15 +1,20 @@
-"""Weight matrices written to the store, in slabs, in the shapes the functions take."""
+"""Weight matrices written to the store, in slabs, in the shapes the functions take.
 
-from collections.abc import Sequence
+Slabs are converted on as many threads as there are cores: numpy lets go of Python's lock.
+"""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
 
 from flm.devices.device import Array
+from flm.devices.machine import cores_physical
 from flm.graph.emit import Stored, WeightStore, finite
 from flm.graph.weights.blocks import BlockFormat, Matrix
 
-SLAB_BYTES = 32 * 2**20  # of float32 weights converted at a time
+SLAB_BYTES = 4 * 2**20  # of float32 weights that a thread converts at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,18 +62,21 @@ def _write_dense(
     store: WeightStore, name: str, matrices: Sequence[Matrix], shape: tuple[int, int]
 ) -> Stored:
     stored, out = store.reserve(name, shape, "float32")
-    at = 0
-    for matrix in matrices:
-        for numbers in _slabs(matrix):
-            out[:, at : at + len(numbers)] = finite(matrix.name, matrix.read_dense(numbers)).T
-            at += len(numbers)
+
+    def write(matrix: Matrix, rows: Array, place: slice) -> None:
+        out[:, place] = finite(matrix.name, matrix.read_dense(rows)).T
+
+    _in_slabs(matrices, write)
     return stored
 
 
 def _write_rows(store: WeightStore, matrix: Matrix) -> Stored:
     stored, out = store.reserve(matrix.name + ".rows", matrix.shape, "float32")
-    for numbers in _slabs(matrix):
-        out[numbers] = finite(matrix.name, matrix.read_dense(numbers))
+
+    def write(matrix: Matrix, rows: Array, place: slice) -> None:
+        out[place] = finite(matrix.name, matrix.read_dense(rows))
+
+    _in_slabs([matrix], write)
     return stored
 
 
@@ -86,14 +94,14 @@ def _write_blocks(
     _, scales = store.reserve(name + ".scales", (rows, count), "float32")
     if format.minimum:
         _, minimum = store.reserve(name + ".minimum", (count, rows), "float32")
-    at = 0
-    for matrix in matrices:
-        for numbers in _slabs(matrix):
-            blocks, slab = matrix.read_blocks(numbers), slice(at, at + len(numbers))
-            codes[slab], scales[slab] = blocks.packed(), finite(matrix.name, blocks.scales)
-            if blocks.minimum is not None:
-                minimum[:, slab] = finite(matrix.name, blocks.minimum).T
-            at += len(numbers)
+
+    def write(matrix: Matrix, rows: Array, place: slice) -> None:
+        blocks = matrix.read_blocks(rows)
+        codes[place], scales[place] = blocks.packed(), finite(matrix.name, blocks.scales)
+        if blocks.minimum is not None:
+            minimum[:, place] = finite(matrix.name, blocks.minimum).T
+
+    _in_slabs(matrices, write)
 
 
 def _turned(store: WeightStore, minimum: Stored) -> Stored:
@@ -102,8 +110,17 @@ def _turned(store: WeightStore, minimum: Stored) -> Stored:
     return store.get(name) or store.put(name, by_block.T)
 
 
-def _slabs(matrix: Matrix) -> list[Array]:
-    """Row numbers, SLAB_BYTES of floats at a time."""
-    rows, columns = matrix.shape
-    height = max(1, SLAB_BYTES // (4 * columns))
-    return [np.arange(start, min(start + height, rows)) for start in range(0, rows, height)]
+def _in_slabs(matrices: Sequence[Matrix], write: Callable[[Matrix, Array, slice], None]) -> None:
+    """`write` gets each matrix's rows, some at a time, and where they stand among all."""
+    slabs: list[tuple[Matrix, Array, slice]] = []
+    start = 0
+    for matrix in matrices:
+        rows, columns = matrix.shape
+        height = max(1, SLAB_BYTES // (4 * columns))
+        for at in range(0, rows, height):
+            numbers = np.arange(at, min(at + height, rows))
+            slabs.append((matrix, numbers, slice(start + at, start + at + len(numbers))))
+        start += rows
+    with ThreadPoolExecutor(min(cores_physical(), len(slabs))) as threads:
+        for done in [threads.submit(write, *slab) for slab in slabs]:
+            done.result()

@@ -170,7 +170,7 @@ def weights_of(
     gguf, hugging_face = tables
     if not isinstance(source, GgufFile) and hugging_face["embedding"] not in source:
         hugging_face = names.with_vision(hugging_face)
-    return Weights(source, gguf, hugging_face, sizes, norm_less=1.0)
+    return Weights(source, gguf, hugging_face, sizes, norm_less=1.0, sensitive=names.SENSITIVE)
 
 
 def text_config(source: Source) -> Mapping[str, Any] | None:

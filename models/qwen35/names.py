@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+from flm.models import names
+
 GGUF = {
     "embedding": "token_embd.weight",
     "norm": "output_norm.weight",
@@ -55,6 +57,8 @@ HUGGING_FACE = {
     "delta_norm": _LAYER + "linear_attn.norm.weight",
     "delta_output": _LAYER + "linear_attn.out_proj.weight",
 }
+# What the delta rule reads goes into its state and stays there.
+SENSITIVE = names.SENSITIVE | {"mixed", "z", "a", "b", "delta_output"}
 
 
 def with_vision(table: Mapping[str, str]) -> dict[str, str]:

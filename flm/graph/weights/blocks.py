@@ -13,6 +13,9 @@ import numpy as np
 
 from flm.devices.device import Array
 
+CACHED_WEIGHTS = 1 << 17  # rounded at a time, so that every pass finds the last one's in the cache
+LARGEST_AT = (-6.5, -7.1, -7.7, -8.4, -9.0)
+
 
 @dataclass(frozen=True, slots=True)
 class BlockFormat:
@@ -46,7 +49,8 @@ class Blocks:
         """Codes as onnxruntime wants them: [rows, blocks, block * bits / 8], low nibble first."""
         if self.format.bits == 8:
             return self.codes
-        packed: Array = self.codes[..., 0::2] | (self.codes[..., 1::2] << 4)
+        pairs = np.ascontiguousarray(self.codes).view("<u2")
+        packed: Array = (pairs | (pairs >> 4)).astype(np.uint8)
         return packed
 
     def held_as(self, format: BlockFormat) -> "Blocks":
@@ -121,14 +125,18 @@ class Matrix:
         )
 
 
-def dense(name: str, weights: Array) -> Matrix:
-    """A matrix that is at hand, as floats."""
+def floats(name: str, shape: tuple[int, int], read: Callable[[Array], Array]) -> Matrix:
+    """A matrix that is stored as floats."""
 
     def refuse(rows: Array) -> Blocks:
-        raise AssertionError(f"{name} is not stored in blocks")
+        raise AssertionError(f"{name} is stored as floats, not in blocks")
 
-    shape = (weights.shape[0], weights.shape[1])
-    return Matrix(name, shape, None, refuse, lambda rows: weights[rows])
+    return Matrix(name, shape, None, refuse, read)
+
+
+def dense(name: str, weights: Array) -> Matrix:
+    """A matrix that is at hand, as floats."""
+    return floats(name, (weights.shape[0], weights.shape[1]), lambda rows: weights[rows])
 
 
 def interleaved(first: Matrix, second: Matrix) -> Matrix:
@@ -159,13 +167,67 @@ def interleaved(first: Matrix, second: Matrix) -> Matrix:
     return Matrix(name, (2 * rows, columns), first.format, read_blocks, read_dense)
 
 
+def quantized(matrix: Matrix, bits: int) -> Matrix:
+    """The same matrix, rounded into symmetric blocks of 32 as it is read. Rows that 32 does not
+    divide stay floats.
+    """
+    format = BlockFormat(bits, 32, minimum=False)
+    return matrix if matrix.shape[1] % format.block else matrix.held_as(format)
+
+
 def quantize(weights: Array, format: BlockFormat) -> Blocks:
-    """Round floats to symmetric 8-bit blocks (relative RMS error about 0.6 %)."""
-    assert format.bits == 8, format
+    """Round floats [rows, columns] to the nearest codes. Of normally distributed weights the
+    relative RMS error is 0.6 % at 8 bits and 8.1 % at 4. A block with a value that is not a number
+    has a scale that is none.
+    """
     assert not format.minimum, format
-    blocks = weights.reshape(len(weights), -1, format.block)
-    scales = np.abs(blocks).max(-1) / 127
-    safe = np.where(scales == 0, 1, scales)[..., None]
-    with np.errstate(invalid="ignore"):  # weights that are not numbers: their scale is none
-        codes = (np.rint(blocks / safe) + format.centre).astype(np.uint8)
-    return Blocks(format, codes, scales.astype(np.float32), None)
+    # In order, or sums would be taken in another one.
+    blocks = np.ascontiguousarray(weights).reshape(len(weights), -1, format.block)
+    codes = np.empty(blocks.shape, np.uint8)
+    scales = np.empty(blocks.shape[:2], np.float32)
+    height = max(1, CACHED_WEIGHTS // weights.shape[1])
+    scale_of = _fitted if format.bits == 4 else _spanning
+    for at in range(0, len(blocks), height):
+        part = slice(at, at + height)
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            scales[part], inverse = scale_of(blocks[part])
+            codes[part] = _nearest(blocks[part], inverse, format.bits) + format.centre
+    return Blocks(format, codes, scales, None)
+
+
+def _nearest(blocks: Array, inverse: Array, bits: int) -> Array:
+    """Signed codes as floats. `inverse` [rows, blocks] is one over each block's scale."""
+    codes = blocks * inverse[..., None]
+    np.rint(codes, out=codes)
+    return np.clip(codes, -(1 << (bits - 1)), (1 << (bits - 1)) - 1, out=codes)
+
+
+def _inverse(scales: Array) -> Array:
+    return np.where(scales == 0, 0, 1 / scales).astype(np.float32)
+
+
+def _spanning(blocks: Array) -> tuple[Array, Array]:
+    """(scales, their inverses) that put each block's largest value at the last code."""
+    scales = (np.maximum(blocks.max(-1), -blocks.min(-1)) / 127).astype(np.float32)
+    return scales, _inverse(scales)
+
+
+def _fitted(blocks: Array) -> tuple[Array, Array]:
+    """(scales, inverses to round with): the best of a few in squared error. Codes that a block's
+    largest value is put at are tried in turn; each time the scale that fits the codes best is
+    (codes . weights) / (codes . codes), and the error falls by the square of the first over the
+    second.
+    """
+    high, low = blocks.max(-1), blocks.min(-1)
+    largest = np.where(high > -low, high, low)
+    scales, inverses = largest / -8, _inverse(largest / -8)
+    best = np.zeros_like(scales)
+    for code in LARGEST_AT:
+        inverse = _inverse(largest / code)
+        codes = _nearest(blocks, inverse, 4)
+        shared = np.einsum("rbk,rbk->rb", codes, blocks)
+        fit = shared / np.einsum("rbk,rbk->rb", codes, codes)
+        better = shared * fit > best
+        best = np.where(better, shared * fit, best)
+        scales, inverses = np.where(better, fit, scales), np.where(better, inverse, inverses)
+    return scales, inverses

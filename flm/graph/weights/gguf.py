@@ -1,4 +1,4 @@
-"""Reads a GGUF file: metadata and tensors, mapped, never copied whole.
+"""Reads a GGUF file: metadata and tensors, mapped while they are read, never copied whole.
 
 A GGUF comes from anywhere, so nothing in it is believed: every count, length and offset is checked
 against the bytes that are there before it is used. Format: github.com/ggml-org/ggml, docs/gguf.md.
@@ -15,7 +15,7 @@ import numpy as np
 
 from flm.devices.device import Array
 from flm.errors import BadModelFile, UnsupportedModel
-from flm.graph.weights.blocks import Blocks, Matrix
+from flm.graph.weights.blocks import Blocks, Matrix, floats
 from flm.graph.weights.gguf_types import BLOCK_TYPES, FLOAT_TYPES, OTHER_TYPES
 
 TENSORS_MAX = 65_536
@@ -55,12 +55,13 @@ class GgufFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            self._data: Array = np.memmap(path, dtype=np.uint8, mode="r")
+            data: Array = np.memmap(path, dtype=np.uint8, mode="r")
         except (OSError, ValueError) as error:
             raise BadModelFile(
                 f"{path} cannot be read: {error}", fix="check the path and its permissions"
             ) from error
-        reader = _Reader(path, self._data)
+        self._bytes = len(data)
+        reader = _Reader(path, data)
         if reader.take(4) != b"GGUF":
             raise BadModelFile(
                 f"{path} is not a GGUF file", fix="give a .gguf file or a Hugging Face folder"
@@ -90,10 +91,10 @@ class GgufFile:
     ) -> TensorInfo:
         size = prod(shape) * _bytes_per_weight(self.path, name, shape, type)
         start = base + offset
-        if start + size > len(self._data):
+        if start + size > self._bytes:
             raise BadModelFile(
                 f"{self.path} is truncated: tensor {name} ends at byte {start + size:,.0f}, "
-                f"the file has {len(self._data):,}",
+                f"the file has {self._bytes:,}",
                 fix="download it again: flm pull --force",
             )
         return TensorInfo(name, shape, type, start, int(size))
@@ -120,9 +121,9 @@ class GgufFile:
         )
 
     def _raw(self, info: TensorInfo) -> Array:
-        """[rows, bytes] uint8, still in the file."""
-        rows = prod(info.shape[:-1])
-        return self._data[info.start : info.start + info.bytes].reshape(rows, -1)
+        """[rows, bytes] uint8, mapped: what was read leaves memory with the last view of it."""
+        shape = (prod(info.shape[:-1]), info.bytes // prod(info.shape[:-1]))
+        return np.memmap(self.path, np.uint8, "r", info.start, shape)
 
     def _info(self, name: str) -> TensorInfo:
         if name not in self.tensors:
@@ -140,22 +141,17 @@ class GgufFile:
                 f"{self.path}: tensor {name} has shape {info.shape}, a matrix was expected",
                 fix="get another conversion of this model",
             )
-        raw = self._raw(info)
-        shape = (len(raw), info.shape[-1])
+        shape = (prod(info.shape[:-1]), info.shape[-1])
         if block_type := BLOCK_TYPES.get(info.type):
 
             def read_blocks(rows: Array) -> Blocks:
-                return block_type.blocks(np.asarray(raw[rows]))
+                return block_type.blocks(np.asarray(self._raw(info)[rows]))
 
             return Matrix(
                 name, shape, block_type.format, read_blocks, lambda rows: read_blocks(rows).dense()
             )
         float_type = FLOAT_TYPES[info.type]
-
-        def refuse(rows: Array) -> Blocks:
-            raise AssertionError(f"{name} is stored as {float_type.name}, not in blocks")
-
-        return Matrix(name, shape, None, refuse, lambda rows: float_type.widen(raw[rows]))
+        return floats(name, shape, lambda rows: float_type.widen(np.asarray(self._raw(info)[rows])))
 
     def vector(self, name: str) -> Array:
         """A tensor of one dimension (or one row) as float32 [n]."""

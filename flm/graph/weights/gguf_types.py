@@ -51,7 +51,10 @@ def _half(raw: Array) -> Array:
 
 def _nibbles(raw: Array) -> Array:
     """ggml keeps the first half of a block in the low nibbles, the second in the high ones."""
-    return np.concatenate([raw & 15, raw >> 4], axis=-1)
+    codes = np.empty((*raw.shape[:-1], 2, raw.shape[-1]), np.uint8)
+    np.bitwise_and(raw, 15, out=codes[..., 0, :])
+    np.right_shift(raw, 4, out=codes[..., 1, :])
+    return codes.reshape(*raw.shape[:-1], -1)
 
 
 def _q4_0(raw: Array) -> tuple[Array, Array, None]:
@@ -99,8 +102,7 @@ def _k(raw: Array, codes: Array, middle: int) -> tuple[Array, Array, Array]:
 
 def _k_nibbles(raw: Array) -> Array:
     """[..., 128] bytes to [..., 8, 32] codes: 32 low nibbles, then the same bytes' high ones."""
-    quads = raw.reshape(*raw.shape[:-1], 4, 32)
-    return np.stack([quads & 15, quads >> 4], axis=-2).reshape(*raw.shape[:-1], 8, 32)
+    return _nibbles(raw.reshape(*raw.shape[:-1], 4, 32)).reshape(*raw.shape[:-1], 8, 32)
 
 
 def _q4_k(raw: Array) -> tuple[Array, Array, Array]:

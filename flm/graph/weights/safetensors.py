@@ -1,6 +1,5 @@
-"""Reads a Hugging Face folder: config.json and safetensors, mapped, quantised on the way in.
+"""Reads a Hugging Face folder: config.json and safetensors, mapped.
 
-Matrices become symmetric 8-bit blocks of 32; where a row is not a multiple of 32 they stay floats.
 Format: github.com/huggingface/safetensors (an 8-byte length, JSON, then the bytes).
 """
 
@@ -15,42 +14,58 @@ import numpy as np
 from flm.core.json_file import read_json_object
 from flm.devices.device import Array
 from flm.errors import BadModelFile, UnsupportedModel
-from flm.graph.weights.blocks import BlockFormat, Blocks, Matrix, quantize
+from flm.graph.weights.blocks import Matrix, floats
 from flm.graph.weights.gguf_types import FLOAT_TYPES, FloatType
 
 HEADER_BYTES_MAX = 128 * 2**20
-IMPORTED = BlockFormat(bits=8, block=32, minimum=False)
-_TYPES = {"F32": FLOAT_TYPES[0], "F16": FLOAT_TYPES[1], "BF16": FLOAT_TYPES[30]}
+SMALL_BYTES = 2**30  # of weights, up to which a model is rounded to 8 bits: 4 would cost it dearly
+TILES = FloatType("I8", 1, lambda raw: np.ascontiguousarray(raw).view(np.int8).astype(np.float32))
+_TYPES = {"F32": FLOAT_TYPES[0], "F16": FLOAT_TYPES[1], "BF16": FLOAT_TYPES[30], "I8": TILES}
 
 
 @dataclass(frozen=True, slots=True)
-class _Stored:
+class StoredTensor:
     shape: tuple[int, ...]
     type: FloatType
-    raw: Array  # [bytes] uint8, in the file
+    file: Path
+    start: int
+
+    def raw(self) -> Array:
+        """[rows, bytes] uint8, mapped: what was read leaves memory with the last view of it."""
+        rows = prod(self.shape[:-1])
+        shape = (rows, prod(self.shape) // rows * self.type.bytes)
+        return np.memmap(self.file, np.uint8, "r", self.start, shape)
 
 
 class SafetensorsFolder:
-    """`config` is config.json. With `quantized` False matrices stay as they are stored."""
+    """`config` is config.json. Whoever builds from it rounds its matrices, unless `quantized` is
+    False.
+    """
 
-    def __init__(self, path: Path, *, quantized: bool = True) -> None:
+    def __init__(self, path: Path, *, quantized: bool = True, files: str = "*.safetensors") -> None:
         self.path = path
         self.config = read_json_object(path / "config.json")
-        self._quantized = quantized
-        files = sorted(path.glob("*.safetensors"))
-        if not files:
+        self.quantized = quantized
+        found = sorted(path.glob(files))
+        if not found:
             raise BadModelFile(
                 f"{path} holds no .safetensors file",
                 fix="give a complete Hugging Face model folder, or a .gguf file",
             )
-        self._tensors: dict[str, _Stored] = {}
-        for file in files:
+        self._tensors: dict[str, StoredTensor] = {}
+        for file in found:
             self._tensors |= _read(file)
+
+    @property
+    def bits(self) -> int:
+        """What matrices are rounded to, where no more is asked for."""
+        size = sum(prod(tensor.shape) * tensor.type.bytes for tensor in self._tensors.values())
+        return 8 if size <= SMALL_BYTES else 4
 
     def __contains__(self, name: str) -> bool:
         return name in self._tensors
 
-    def _stored(self, name: str) -> _Stored:
+    def stored(self, name: str) -> StoredTensor:
         if name not in self._tensors:
             raise BadModelFile(
                 f"{self.path}: tensor {name} is missing",
@@ -60,32 +75,24 @@ class SafetensorsFolder:
 
     def matrix(self, name: str) -> Matrix:
         """Of a tensor of two dimensions, or of three: matrices stacked by rows."""
-        stored = self._stored(name)
+        stored = self.stored(name)
         if len(stored.shape) not in (2, 3):
             raise BadModelFile(
                 f"{self.path}: tensor {name} has shape {stored.shape}, a matrix was expected"
             )
         rows, columns = prod(stored.shape[:-1]), stored.shape[-1]
-        raw = stored.raw.reshape(rows, -1)
 
-        def read_dense(rows: Array) -> Array:
-            return stored.type.widen(raw[rows])
+        def read(rows: Array) -> Array:
+            return stored.type.widen(np.asarray(stored.raw()[rows]))
 
-        def read_blocks(rows: Array) -> Blocks:
-            return quantize(read_dense(rows), IMPORTED)
-
-        if not self._quantized or columns % IMPORTED.block:
-            return Matrix(name, (rows, columns), None, read_blocks, read_dense)
-        return Matrix(
-            name, (rows, columns), IMPORTED, read_blocks, lambda rows: read_blocks(rows).dense()
-        )
+        return floats(name, (rows, columns), read)
 
     def vector(self, name: str) -> Array:
-        stored = self._stored(name)
-        return stored.type.widen(stored.raw).reshape(-1)
+        stored = self.stored(name)
+        return stored.type.widen(np.asarray(stored.raw())).reshape(-1)
 
 
-def _read(path: Path) -> dict[str, _Stored]:
+def _read(path: Path) -> dict[str, StoredTensor]:
     damaged = BadModelFile(f"{path} is truncated or damaged")
     try:
         data: Array = np.memmap(path, dtype=np.uint8, mode="r")
@@ -99,12 +106,12 @@ def _read(path: Path) -> dict[str, _Stored]:
     try:
         header = json.loads(data[8 : 8 + length].tobytes())
         entries = {k: v for k, v in header.items() if k != "__metadata__"}
-        return {name: _place(path, data[8 + length :], name, e) for name, e in entries.items()}
+        return {name: _place(path, 8 + length, len(data), name, e) for name, e in entries.items()}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise damaged from error
 
 
-def _place(path: Path, data: Array, name: str, entry: dict[str, Any]) -> _Stored:
+def _place(path: Path, base: int, size: int, name: str, entry: dict[str, Any]) -> StoredTensor:
     if entry["dtype"] not in _TYPES:
         raise UnsupportedModel(
             f"{path}: tensor {name} is stored as {entry['dtype']}; {', '.join(_TYPES)} are read",
@@ -112,6 +119,7 @@ def _place(path: Path, data: Array, name: str, entry: dict[str, Any]) -> _Stored
         )
     type, shape = _TYPES[entry["dtype"]], tuple(int(size) for size in entry["shape"])
     start, end = (int(offset) for offset in entry["data_offsets"])
-    if not 0 <= start <= end <= len(data) or end - start != prod(shape) * type.bytes:
+    fits = min(shape, default=1) > 0 and end - start == prod(shape) * type.bytes
+    if not (fits and 0 <= start < end <= size - base):
         raise ValueError(name)
-    return _Stored(shape, type, data[start:end])
+    return StoredTensor(shape, type, path, base + start)

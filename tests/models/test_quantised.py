@@ -1,0 +1,92 @@
+"""Floats of a folder are rounded as they are read: 4 bits, the sensitive and the small 8."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from flm.graph.weights import safetensors
+from flm.graph.weights.blocks import BlockFormat, Blocks, floats, quantize, quantized
+from flm.graph.weights.safetensors import SafetensorsFolder
+from flm.models.qwen35.graph import hybrid_of, weights_of
+from tests.models.drive import FIXTURES, Graph, kl, unpacked
+
+RANDOM = np.random.default_rng(0)
+WEIGHTS = RANDOM.standard_normal((70, 256), dtype=np.float32)
+
+
+def folder(name: str, path: Path) -> Path:
+    unpacked(FIXTURES / name / "hf" / "model.safetensors", path)
+    (path / "config.json").write_bytes((FIXTURES / name / "hf" / "config.json").read_bytes())
+    return path
+
+
+@pytest.mark.parametrize(("bits", "error"), [(4, 0.083), (8, 0.006)])
+def test_rounding_costs_what_it_says(bits: int, error: float) -> None:
+    rounded = quantize(WEIGHTS, BlockFormat(bits, 32, minimum=False)).dense()
+    assert np.sqrt(np.square(rounded - WEIGHTS).mean() / np.square(WEIGHTS).mean()) < error
+
+
+def test_four_bits_lose_nothing_that_four_bits_can_hold() -> None:
+    codes = RANDOM.integers(-8, 8, (20, 4, 32)).astype(np.float32)
+    codes[..., 0] = -8
+    weights = (codes * RANDOM.uniform(0.01, 9, (20, 4, 1))).astype(np.float32).reshape(20, -1)
+    rounded = quantize(weights, BlockFormat(4, 32, minimum=False)).dense()
+    np.testing.assert_allclose(rounded, weights, rtol=1e-6)
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_zeros_stay_and_what_is_no_number_shows_in_its_scale(bits: int) -> None:
+    weights = np.zeros((4, 32), np.float32)
+    weights[1, 3], weights[2, 3], weights[3] = np.nan, np.inf, 1
+    blocks = quantize(weights, BlockFormat(bits, 32, minimum=False))
+    assert np.isfinite(blocks.scales[:, 0]).tolist() == [True, False, False, True]
+    whole = Blocks(blocks.format, blocks.codes[[0, 3]], blocks.scales[[0, 3]], None).dense()
+    np.testing.assert_allclose(whole, weights[[0, 3]], rtol=1e-6)
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_rows_and_whole_blocks_may_move_before_or_after_rounding(bits: int) -> None:
+    stored = floats("w", (70, 256), lambda rows: WEIGHTS[rows])
+    rows = RANDOM.permutation(70)
+    columns = np.arange(256).reshape(4, 2, 32)[[2, 0, 3, 1]].reshape(-1)
+    every = np.arange(70)
+    for before, after in (
+        (quantized(stored.reordered(rows), bits), quantized(stored, bits).reordered(rows)),
+        (
+            quantized(stored.columns_reordered(columns), bits),
+            quantized(stored, bits).columns_reordered(columns),
+        ),
+    ):
+        first, second = before.read_blocks(every), after.read_blocks(every)
+        np.testing.assert_array_equal(first.codes, second.codes)
+        np.testing.assert_array_equal(first.scales, second.scales)
+
+
+def test_what_the_delta_rule_reads_keeps_eight_bits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(safetensors, "SMALL_BYTES", 0)
+    source = SafetensorsFolder(folder("qwen35_r1", tmp_path))
+    w = weights_of(source, hybrid_of(source))
+    formats = {name: w.matrix(name).format for name in ("embedding", "mixed", "z", "gate", "down")}
+    bits = {name: format and format.bits for name, format in formats.items()}
+    assert bits == {"embedding": 8, "mixed": 8, "z": 8, "gate": 4, "down": 8}
+
+
+# Weights that nothing was learnt from suffer far more than a model's do: so do Q4_K_M and Q4_1.
+@pytest.mark.parametrize(
+    ("name", "kind", "share"), [("llama", "Q4_K_M", 3.0), ("qwen35_r1", "Q4_1", 1.0)]
+)
+def test_a_rounded_model_stays_as_close_as_llama_cpps(
+    name: str, kind: str, share: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(safetensors, "SMALL_BYTES", 0)
+    expected = np.load(FIXTURES / name / "expected.npz")
+    graph = Graph(SafetensorsFolder(folder(name, tmp_path)), tmp_path)
+    wanted = expected["hf.rows"]
+    ours = [graph.read(expected["ids"][: p + 1], [p + 1]) for p in expected["fixed_rows"]]
+    theirs = np.mean(
+        [kl(a, b) for a, b in zip(wanted, expected[f"{kind}.exact.rows"], strict=True)]
+    )
+    assert np.mean([kl(a, b) for a, b in zip(wanted, ours, strict=True)]) < share * theirs
