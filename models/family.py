@@ -20,6 +20,7 @@ Source = GgufFile | SafetensorsFolder
 FAMILIES: Mapping[str, str] = {
     "gemma3": "gemma3",
     "gemma3_text": "gemma3",
+    "gpt-oss": "gptoss",
     "granite": "granite",
     "llama": "llama",
     "phi3": "phi3",

@@ -1,7 +1,7 @@
 """A family's tensors by our names, each checked against the size it must have."""
 
 from collections.abc import Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from flm.devices.device import Array
 from flm.graph.weights.blocks import Matrix, dense, quantized
@@ -31,20 +31,25 @@ class Weights:
         return isinstance(self.source, GgufFile)
 
     def name(self, name: str, layer: int = 0) -> str:
-        return (self.gguf if self.is_gguf else self.hugging_face)[name].format(layer)
+        return self._table[name].format(layer)
 
     def has(self, name: str) -> bool:
-        table = self.gguf if self.is_gguf else self.hugging_face
-        return name in table and self.name(name) in self.source
+        return name in self._table and self.name(name) in self.source
+
+    @property
+    def _table(self) -> Mapping[str, str]:
+        return self.gguf if self.is_gguf else self.hugging_face
 
     def matrix(self, name: str, layer: int = 0) -> Matrix:
-        """Raises BadModelFile when it is missing or of another size."""
+        """With its bias, where the table names NAME_bias. Raises BadModelFile when it is missing or
+        of another size.
+        """
         matrix = self.source.matrix(self.name(name, layer))
         self._check(matrix.name, matrix.shape, self.sizes[name])
         folder = self.source
         if isinstance(folder, SafetensorsFolder) and folder.quantized and matrix.format is None:
-            return quantized(matrix, 8 if name in self.sensitive else folder.bits)
-        return matrix
+            matrix = quantized(matrix, 8 if name in self.sensitive else folder.bits)
+        return self._biased(matrix, name, layer)
 
     def floats(self, name: str, layer: int = 0) -> Matrix:
         """A small matrix as it is stored, not quantised on the way in."""
@@ -53,7 +58,15 @@ class Weights:
         assert columns
         vector = self.source.vector(theirs)
         self._check(theirs, vector.shape, (rows * columns,))
-        return dense(theirs, vector.reshape(rows, columns))
+        return self._biased(dense(theirs, vector.reshape(rows, columns)), name, layer)
+
+    def _biased(self, matrix: Matrix, name: str, layer: int) -> Matrix:
+        if f"{name}_bias" not in self._table:
+            return matrix
+        bias = self.name(f"{name}_bias", layer)
+        vector = self.source.vector(bias)
+        self._check(bias, vector.shape, (matrix.shape[0],))
+        return replace(matrix, bias=vector)
 
     def vector(self, name: str, layer: int = 0) -> Array:
         """[size] float32."""

@@ -165,7 +165,7 @@ def _quick_gelu(random: np.random.Generator) -> list[Case]:
 
 def _attention(random: np.random.Generator) -> list[Case]:
     """Two heads over one kv head, three rows held, two new ones, no rotation (all angles 0); over
-    all rows, and within a window shorter than what is held.
+    all rows, and within a window shorter than what is held, with a sink a head.
     """
     width, held, new, capacity = 16, 3, 2, 8
     rows = random.standard_normal((2, 1, 1, capacity, width), dtype=np.float32)
@@ -185,18 +185,25 @@ def _attention(random: np.random.Generator) -> list[Case]:
     keys = np.concatenate([rows[0, 0, 0, :held], key])
     values = np.concatenate([rows[1, 0, 0, :held], value])
     cases: list[Case] = []
-    for window in (-1, 2):
+    sinks = {"sinks": random.standard_normal(2, dtype=np.float32)}
+    for window, more in ((-1, {}), (2, sinks)):
         sizes: dict[str, Any] = {"num_heads": 2, "kv_num_heads": 1, "local_window_size": window}
         y, *_ = _run(
-            "GroupQueryAttention", inputs, 3, names=names, domain=MICROSOFT, do_rotary=1, **sizes
+            "GroupQueryAttention",
+            inputs | more,
+            3,
+            names=[*names, "", "", *more] if more else names,
+            domain=MICROSOFT,
+            do_rotary=1,
+            **sizes,
         )
         wanted = np.zeros((new, 2, width), np.float32)
         for token in range(new):
             end = held + token + 1
             seen = slice(0 if window < 0 else end - window, end)
             scores = query[token].reshape(2, width) @ keys[seen].T / np.sqrt(width)
-            shares = np.exp(scores - scores.max(-1, keepdims=True))
-            wanted[token] = shares / shares.sum(-1, keepdims=True) @ values[seen]
+            total = np.exp(scores).sum(-1) + (np.exp(sinks["sinks"]) if more else 0)
+            wanted[token] = np.exp(scores) / total[:, None] @ values[seen]
         cases.append(("GroupQueryAttention", y[0], wanted.reshape(new, 2 * width), 1e-4))
     return cases
 

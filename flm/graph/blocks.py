@@ -48,6 +48,7 @@ class Heads:
     width: int
     scale: float
     window: int | None = None  # tokens each token attends to, itself among them; None: all
+    sinks: tuple[str, Array] | None = None  # (name, [count]): scores that take a share of nothing
 
 
 class Blocks:
@@ -86,9 +87,17 @@ class Blocks:
         return self.e.op("Gather", [x, self._last], axis=1)[0]
 
     def linear(self, x: str, *matrices: Matrix, output: str | None = None) -> str:
-        """x [B,T,K] by the matrices, stacked by rows: [B,T,N1+N2+...]."""
-        weight = store_matrices(self.e.store, matrices)
+        """x [B,T,K] by the matrices, stacked by rows, and their biases: [B,T,N1+N2+...]."""
         outputs = [output] if output else 1
+        if all(matrix.bias is None for matrix in matrices):
+            return self._product(x, matrices, outputs)
+        name = "+".join(matrix.name for matrix in matrices) + ".bias"
+        parts = [np.zeros(m.shape[0], np.float32) if m.bias is None else m.bias for m in matrices]
+        bias = self.e.weight(self.e.store.put(name, np.concatenate(parts)))
+        return self.e.op("Add", [self._product(x, matrices, 1), bias], outputs)[0]
+
+    def _product(self, x: str, matrices: Sequence[Matrix], outputs: int | list[str]) -> str:
+        weight = store_matrices(self.e.store, matrices)
         if weight.format is None:
             inputs = [x, self.e.weight(weight.codes)]
             return self.e.call(functions.linear(), inputs, outputs)[0]
@@ -204,15 +213,19 @@ class Blocks:
     def attend(self, qkv: Sequence[str], index: int, h: Heads, r: Rotary) -> str:
         """Query, key and value (or all in one), [B,T,...] each: [B,T,heads*width]."""
         key, value = (self.rows(f"layers.{index}.{name}", h) for name in ("key", "value"))
+        dtype, sinks = self._numerics.row_dtype, list[str]()
+        if h.sinks:
+            name, scores = h.sinks
+            sinks = [self.vector(f"{name}.{dtype}", scores.astype(dtype))]
         y, *_ = self.e.call(
             functions.attention(packed=len(qkv) == 1),
-            [*qkv, key, value, self._lengths, self._total, r.cos, r.sin],
+            [*qkv, key, value, self._lengths, self._total, r.cos, r.sin, *sinks],
             [self.e.path("attended"), key + OUT, value + OUT],
             num_heads=h.count,
             kv_num_heads=h.kv_count,
             scale=h.scale,
             window=-1 if h.window is None else h.window,
-            row_type={"float32": 1, "float16": 10}[self._numerics.row_dtype],
+            row_type={"float32": 1, "float16": 10}[dtype],
         )
         return y
 

@@ -11,9 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from flm.devices.device import MICROSOFT, Array
+from flm.devices.device import MICROSOFT
 from flm.graph.blocks import Blocks
 from flm.graph.functions import _function, _node, _ref
 from flm.graph.matrices import store_matrices, store_rows
@@ -30,8 +28,8 @@ ROUNDED = (
 
 @dataclass(frozen=True, slots=True)
 class Experts:
-    """All of a layer's, stacked by rows. Of what the gate g and the projection u give comes
-    g * sigmoid(alpha * g) * (u + shift), with g at most `limit` and u within it.
+    """All of a layer's, stacked by rows, with biases or without. Of what the gate g and the
+    projection u give comes g * sigmoid(alpha * g) * (u + shift), g at most `limit`, u within it.
     """
 
     count: int
@@ -39,9 +37,6 @@ class Experts:
     gate: Matrix  # [count * MLP width, width]
     up: Matrix
     down: Matrix  # [count * width, MLP width]
-    gate_bias: Array | None = None  # [count * MLP width]; all three or none
-    up_bias: Array | None = None
-    down_bias: Array | None = None  # [count * width]
     alpha: float = 1.0
     shift: float = 0.0
     limit: float = float("inf")
@@ -55,11 +50,6 @@ def experts(b: Blocks, x: str, logits: str, m: Experts) -> str:
     if format and not all(matrix.is_exact_without_minimums for matrix in (m.gate, m.up, m.down)):
         b.notes.add(ROUNDED)
     gate_up, down = interleaved(_held(m.gate, format), _held(m.up, format)), _held(m.down, format)
-    biases = ["", ""]
-    if m.gate_bias is not None and m.up_bias is not None and m.down_bias is not None:
-        both = np.stack([m.gate_bias, m.up_bias], axis=-1).reshape(m.count, -1)
-        biases[0] = b.vector(gate_up.name + ".bias", both)
-        biases[1] = b.vector(down.name + ".bias", m.down_bias.reshape(m.count, -1))
     width = m.gate.shape[1]
     attributes: dict[str, Any] = {
         "count": m.count,
@@ -72,8 +62,8 @@ def experts(b: Blocks, x: str, logits: str, m: Experts) -> str:
         "limit": m.limit,
     }
     inputs = [x, logits]
-    for matrix, bias in zip((gate_up, down), biases, strict=True):
-        inputs += [*_stored(b, matrix, m.count), bias]
+    for matrix in (gate_up, down):
+        inputs += _stored(b, matrix, m.count)
     if format is None:
         return b.e.call(float_experts(), inputs, **attributes)[0]
     attributes |= {"bits": format.bits, "block_size": format.block}
@@ -100,18 +90,21 @@ def _held(matrix: Matrix, format: BlockFormat | None) -> Matrix:
 
 
 def _stored(b: Blocks, matrix: Matrix, count: int) -> list[str]:
-    """Names of the weights, [count, rows, ...] each."""
+    """Names of the weights, [count, rows, ...] each, and of the biases ("": none)."""
     rows, columns = matrix.shape[0] // count, matrix.shape[1]
     if matrix.format is None:
-        dense = store_rows(b.e.store, matrix).codes
-        return [b.e.weight(dense.reshaped(dense.name + ".experts", (count, rows, columns)))]
-    stored = store_matrices(b.e.store, [matrix])
-    assert stored.scales
-    shapes = {
-        stored.codes: (count, rows, columns * matrix.format.bits // 8),
-        stored.scales: (count, rows, columns // matrix.format.block),
-    }
-    return [b.e.weight(s.reshaped(s.name + ".experts", shape)) for s, shape in shapes.items()]
+        shapes = {store_rows(b.e.store, matrix).codes: (count, rows, columns)}
+    else:
+        stored = store_matrices(b.e.store, [matrix])
+        assert stored.scales
+        shapes = {
+            stored.codes: (count, rows, columns * matrix.format.bits // 8),
+            stored.scales: (count, rows, columns // matrix.format.block),
+        }
+    names = [b.e.weight(s.reshaped(s.name + ".experts", shape)) for s, shape in shapes.items()]
+    if matrix.bias is None:
+        return [*names, ""]
+    return [*names, b.vector(matrix.name + ".bias", matrix.bias.reshape(count, rows))]
 
 
 _SWIGLU = {

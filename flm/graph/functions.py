@@ -190,14 +190,15 @@ def attention(*, packed: bool) -> "onnx.FunctionProto":
 
     query [B,T,heads*width] (packed: query, key and value in one), key and value
     [B,T,kv_heads*width], rows [B,kv_heads,capacity,width] of type `row_type`, lengths [B] int32
-    (rows with this pass, less one), total int32 (the longest), cos and sin [positions, width/2].
+    (rows with this pass, less one), total int32 (the longest), cos and sin [positions, width/2];
+    sinks [heads], if given, are scores besides the rows', of type `row_type`.
     """
     parts = ["query"] if packed else ["query", "key", "value"]
     cast, missing = [f"{part}_cast" for part in parts], [""] * (3 - len(parts))
     rest = ["past_key", "past_value", "lengths", "total", "cos", "sin"]
     node = _node(
         "GroupQueryAttention",
-        [*cast, *missing, *rest],
+        [*cast, *missing, *rest, "", "", "sinks"],
         ["attended", "key_rows", "value_rows"],
         MICROSOFT,
         num_heads=_ref("int", "num_heads"),
@@ -208,7 +209,7 @@ def attention(*, packed: bool) -> "onnx.FunctionProto":
     )
     return _function(
         "PackedAttention" if packed else "Attention",
-        [*parts, *rest],
+        [*parts, *rest, "sinks"],
         ["y", "key_rows", "value_rows"],
         ["num_heads", "kv_num_heads", "scale", "window", "row_type"],
         [

@@ -1,6 +1,7 @@
 """Experts give what numpy gives, and each token the same bits whoever is beside it."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -29,8 +30,10 @@ LOGITS = RANDOM.standard_normal((TOKENS, COUNT), dtype=np.float32)
 
 def matrix(name: str, rows: int, columns: int, format: BlockFormat | None) -> Matrix:
     random = np.random.default_rng(len(name))
+    bias = random.standard_normal(rows, dtype=np.float32)
     if format is None:
-        return dense(name, random.standard_normal((rows, columns), dtype=np.float32) / 8)
+        weights = random.standard_normal((rows, columns), dtype=np.float32) / 8
+        return replace(dense(name, weights), bias=bias)
     shape = (rows, columns // format.block)
     codes = random.integers(0, 2**format.bits, (*shape, format.block), dtype=np.uint8)
     scales = random.random(shape, dtype=np.float32) / 2**format.bits
@@ -40,19 +43,16 @@ def matrix(name: str, rows: int, columns: int, format: BlockFormat | None) -> Ma
         some = None if minimum is None else minimum[rows]
         return blocks.Blocks(format, codes[rows], scales[rows], some)
 
-    return Matrix(name, (rows, columns), format, read, lambda rows: read(rows).dense())
+    return Matrix(name, (rows, columns), format, read, lambda rows: read(rows).dense(), bias)
 
 
 def mixture(first: BlockFormat | None, second: BlockFormat | None) -> Experts:
-    random = np.random.default_rng(1)
-    biases = (random.standard_normal(COUNT * n, dtype=np.float32) for n in (INNER, INNER, WIDTH))
     return Experts(
         COUNT,
         USED,
         matrix("gate", COUNT * INNER, WIDTH, first),
         matrix("the up", COUNT * INNER, WIDTH, first),
         matrix("down", COUNT * WIDTH, INNER, second),
-        *biases,
         alpha=1.702,
         shift=1.0,
         limit=1.5,
@@ -88,9 +88,7 @@ def by_numpy(m: Experts) -> Floats:
         return rows.reshape(COUNT, -1, matrix.shape[1]).astype(np.float64)
 
     gate, up, down = whole(m.gate), whole(m.up), whole(m.down)
-    of_gate, of_up, of_down = (
-        each.reshape(COUNT, -1) for each in (m.gate_bias, m.up_bias, m.down_bias)
-    )
+    of_gate, of_up, of_down = (each.bias.reshape(COUNT, -1) for each in (m.gate, m.up, m.down))
     y = np.zeros((TOKENS, WIDTH))
     for token in range(TOKENS):
         best = np.argsort(-LOGITS[token])[:USED]

@@ -10,11 +10,19 @@ import pytest
 
 from flm.errors import BadModelFile
 from flm.graph.weights.gguf import GgufFile
+from flm.models.gptoss import graph as gptoss
 from flm.models.qwen35moe import names
-from tests.models.drive import FIXTURES, Graph, assert_alike_beside_others, assert_parity, unpacked
+from tests.models.drive import (
+    FIXTURES,
+    Graph,
+    assert_alike_beside_others,
+    assert_parity,
+    kl,
+    unpacked,
+)
 from tests.models.rewritten import float_gguf
 
-TYPES = {"qwen35moe": "Q4_0"}
+TYPES = {"qwen35moe": "Q4_0", "gptoss": "MXFP4_MOE"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,17 +46,31 @@ def mixture(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     return Mixture(TYPES[name] + ".exact", file, expected, served)
 
 
-def test_a_quantised_file_equals_transformers(
-    mixture: Mixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # onnxruntime rounds activations for experts of 8 bits, whatever a graph asks for.
+@pytest.fixture
+def as_expected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the expected logits were made: in float32, which onnxruntime takes for experts of 8 bits
+    only if told so; and with GPT-OSS's ramp truncated, as llama.cpp has it.
+    """
     monkeypatch.setenv("ORT_QMOE_CPU_QNBIT_GEMM", "fp32")
+    monkeypatch.setattr(gptoss, "TRUNCATE", True)
+
+
+@pytest.mark.usefixtures("as_expected")
+def test_a_quantised_file_equals_transformers(mixture: Mixture, tmp_path: Path) -> None:
     assert_parity(Graph(mixture.file, tmp_path), mixture.expected, mixture.kind)
 
 
+@pytest.mark.usefixtures("as_expected")
 def test_a_float_file_equals_transformers(mixture: Mixture, tmp_path: Path) -> None:
     source = GgufFile(float_gguf(mixture.file, tmp_path / "float.gguf"))
     assert_parity(Graph(source, tmp_path), mixture.expected, mixture.kind)
+
+
+@pytest.mark.usefixtures("as_expected")
+def test_float16_rows_stay_close(mixture: Mixture, tmp_path: Path) -> None:
+    graph = Graph(mixture.file, tmp_path, row_dtype="float16")
+    got = graph.read(mixture.ids, [96])
+    assert kl(mixture.expected[f"{mixture.kind}.rows"][-1], got) < 1e-4
 
 
 def memory(graph: Graph, count: int) -> dict[str, np.ndarray]:
@@ -108,3 +130,19 @@ def test_published_tensors_are_called_so() -> None:
     theirs = json.loads((folder / "tensors.json").read_text())
     ours = {name.format(layer) for name in names.HUGGING_FACE.values() for layer in (0, 3)}
     assert set(theirs) <= ours
+
+
+def test_gpt_oss_is_turned_as_published_not_as_llama_cpp_turns_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """transformers' logits are of the weights before quantisation, which alone costs 0.03."""
+    file = GgufFile(unpacked(FIXTURES / "gptoss" / "gptoss.MXFP4_MOE.gguf", tmp_path))
+    expected = np.load(FIXTURES / "gptoss" / "expected.npz")
+    away = []
+    for truncate in (gptoss.TRUNCATE, not gptoss.TRUNCATE):
+        monkeypatch.setattr(gptoss, "TRUNCATE", truncate)
+        folder = tmp_path / f"{truncate}"
+        folder.mkdir()
+        got = Graph(file, folder).read(expected["ids"], [96])
+        away.append(kl(expected["hf_truncate_false.rows"][-1], got))
+    assert away[0] < 0.1 < 0.5 < away[1]

@@ -71,15 +71,16 @@ class Matrix:
     format: BlockFormat | None
     read_blocks: Callable[[Array], Blocks]  # row numbers -> their blocks
     read_dense: Callable[[Array], Array]  # row numbers -> [n, columns] float32
+    bias: Array | None = None  # [rows] float32, added to the product
 
     def reordered(self, order: Array) -> "Matrix":
         """The same matrix with its rows in another order: new row i is old row order[i]."""
-        return Matrix(
-            self.name,
-            (len(order), self.shape[1]),
-            self.format,
-            lambda rows: self.read_blocks(order[rows]),
-            lambda rows: self.read_dense(order[rows]),
+        return replace(
+            self,
+            shape=(len(order), self.shape[1]),
+            read_blocks=lambda rows: self.read_blocks(order[rows]),
+            read_dense=lambda rows: self.read_dense(order[rows]),
+            bias=None if self.bias is None else self.bias[order],
         )
 
     def columns_reordered(self, order: Array) -> "Matrix":
@@ -164,7 +165,10 @@ def interleaved(first: Matrix, second: Matrix) -> Matrix:
         return merged(rows, first.read_dense(of_first), second.read_dense(of_second))
 
     name, (rows, columns) = f"{first.name}+{second.name}", first.shape
-    return Matrix(name, (2 * rows, columns), first.format, read_blocks, read_dense)
+    bias = None
+    if first.bias is not None and second.bias is not None:
+        bias = np.stack([first.bias, second.bias], axis=-1).reshape(-1)
+    return Matrix(name, (2 * rows, columns), first.format, read_blocks, read_dense, bias)
 
 
 def quantized(matrix: Matrix, bits: int) -> Matrix:
