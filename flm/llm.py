@@ -14,9 +14,10 @@ from threading import Thread
 from types import TracebackType
 from typing import Any
 
-from flm.core.chat import Conversation, Delta, DeltaKind, Message
+from flm.core.chat import Conversation, Delta, DeltaKind, Message, ToolCall, text_of
 from flm.core.event import Event, FinishReason, Usage
-from flm.engine.conversation import Answer, Conversations, Terms
+from flm.engine.answer import Answer
+from flm.engine.conversation import Conversations, Terms
 from flm.engine.residency import Resident, load
 from flm.settings import Settings
 
@@ -30,6 +31,7 @@ class Reply:
     reasoning: str
     reason: FinishReason
     usage: Usage
+    tool_calls: tuple[ToolCall, ...] = ()
 
 
 class Stream(Iterator[Delta]):
@@ -64,19 +66,17 @@ class Stream(Iterator[Delta]):
         assert self._answer.reason is not None
         assert self._answer.usage is not None
         return Reply(
-            text=self._joined(DeltaKind.CONTENT),
-            reasoning=self._joined(DeltaKind.REASONING),
+            text=text_of(self._said, DeltaKind.CONTENT),
+            reasoning=text_of(self._said, DeltaKind.REASONING),
             reason=self._answer.reason,
             usage=self._answer.usage,
+            tool_calls=self._answer.tool_calls,
         )
 
     def _read_ahead(self) -> None:
         """Of its own, for whoever reads the stream goes on at once."""
         read_ahead = self._conversations.read_ahead
         Thread(target=read_ahead, args=(self._answer,), name="read ahead", daemon=True).start()
-
-    def _joined(self, kind: DeltaKind) -> str:
-        return "".join(delta.text for delta in self._said if delta.kind is kind)
 
 
 class LLM:
@@ -100,7 +100,7 @@ class LLM:
     def chat(
         self, messages: Messages, *, tools: Tools = (), thinking: bool | None = None, **terms: Any
     ) -> Reply:
-        """`tools` are OpenAI function objects, which the model is told of.
+        """`tools` are OpenAI function objects, which the model is told of and may call.
 
         Raises PromptTooLong, BadRequest, QueueFull, DeviceFailed.
         """

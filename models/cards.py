@@ -58,7 +58,7 @@ class Card:
     `sha256` and `size_bytes` are of the file they all give; None means the source's own word
     is taken. `footprint_gb` is disk space once installed, in units of 10^9 bytes. `row_values`
     numbers are kept of a token in all layers, and `state_bytes` of what cannot be cut by token.
-    `thinks` is what its template does unless a request says otherwise.
+    `thinks`: before it answers, unless a request says otherwise.
     `prefix_cache_mb` and `prefix_slots` bound what is kept of prompts where no setting does.
     """
 

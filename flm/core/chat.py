@@ -1,9 +1,11 @@
-"""A conversation as every dialect means it, and the pieces of the reply."""
+"""A conversation as every API means it, and the pieces of the reply."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
+
+NAME_CHARS_MAX = 256  # of a function
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +47,49 @@ class Conversation:
 class DeltaKind(Enum):
     CONTENT = "content"
     REASONING = "reasoning"
+    CALL = "call"  # a tool call begins; the text is its function's name, all of it
+    ARGUMENTS = "arguments"  # more of the call's arguments, as JSON
 
 
 @dataclass(frozen=True, slots=True)
 class Delta:
+    """`index`: of which of the reply's calls or thoughts it is; `call_id` comes with a CALL."""
+
     kind: DeltaKind
     text: str
+    index: int = 0
+    call_id: str = ""
+
+
+def joined(deltas: Iterable[Delta]) -> list[Delta]:
+    """Neighbours of a kind in one; no two calls are."""
+    found: list[Delta] = []
+    for delta in deltas:
+        last = found[-1] if found else None
+        if last and last.kind is delta.kind and last.index == delta.index:
+            found[-1] = replace(last, text=last.text + delta.text)
+        else:
+            found.append(delta)
+    return found
+
+
+def text_of(deltas: Iterable[Delta], kind: DeltaKind) -> str:
+    return "".join(delta.text for delta in deltas if delta.kind is kind)
+
+
+def tool_calls_of(deltas: Sequence[Delta]) -> tuple[ToolCall, ...]:
+    """In order, as far as they came."""
+    begun = {delta.index: delta for delta in deltas if delta.kind is DeltaKind.CALL}
+    return tuple(
+        ToolCall(
+            call.call_id,
+            call.text,
+            text_of((delta for delta in deltas if delta.index == index), DeltaKind.ARGUMENTS),
+        )
+        for index, call in begun.items()
+    )
+
+
+def is_function_name(name: str) -> bool:
+    """Whether a function may be called so: models sometimes write prose where a name is due."""
+    return 0 < len(name) <= NAME_CHARS_MAX and not any(each.isspace() for each in name)

@@ -37,6 +37,7 @@ class Request:
     """`max_tokens` is already clamped to what the context length leaves; 0: only read the prompt.
 
     `reuse` False: the prompt is read from its first token, and nothing of it is kept.
+    `shown` are special tokens that are part of the reply's text.
     """
 
     id: str
@@ -47,3 +48,4 @@ class Request:
     ignore_eos: bool = False
     priority: Priority = Priority.INTERACTIVE
     reuse: bool = True
+    shown: frozenset[int] = frozenset()

@@ -1,26 +1,24 @@
-"""From a conversation to requests, and from events to the deltas a client sees.
+"""From a conversation to requests, one an answer.
 
 The one place that knows the template and the engine. It starts no thread and waits for nothing:
 the server and `LLM` bring their own way of waiting. Rendering and encoding take time in
 proportion to the prompt, so the server calls `chat` and `text` off its event loop.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from flm.core.chat import Conversation, Delta, DeltaKind, Message
-from flm.core.event import Admitted, Event, Failed, Finished, FinishReason, Generated, Usage
-from flm.core.finding import Finding
+from flm.core.chat import Conversation
+from flm.core.event import Event, FinishReason
 from flm.core.prompt import Boundary, BoundaryKind, Prompt
 from flm.core.request import Priority, Request, SamplingParams
+from flm.engine.answer import Answer
 from flm.engine.residency import Resident
 from flm.errors import BadRequest, FlmError, PromptTooLong
 from flm.prefix.boundaries import text_prompt
-from flm.text.splitter import Splitter
 
-OPENS, CLOSES = "<think>", "</think>"
 OPENING_TOKENS_MAX = 8  # of a prompt's end, enough for the tag that opens a thought
 TOKEN_CHARS_MAX = 32  # on the average of a whole prompt; tables drawn with spaces come near
 TOKEN_CHARS_USUAL = 4
@@ -30,96 +28,17 @@ BY_ITSELF = (FinishReason.STOP, FinishReason.LENGTH)  # how a reply ends that ma
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """How answers are chosen and ended. `max_tokens` None: as many as the context length leaves."""
+    """How answers are chosen, ended and read. `max_tokens` None: as many as the context length
+    leaves; `tool_calls` False: what looks like one is text.
+    """
 
     sampling: SamplingParams
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()
     ignore_eos: bool = False
     n: int = 1
+    tool_calls: bool = True
     priority: Priority = Priority.INTERACTIVE
-
-
-class Answer:
-    """What one request says: feed it the request's events in order.
-
-    Invariants:
-      * `reason` and `usage` are set together, by the last event, after which nothing is read.
-      * The deltas of all reads, joined, are the reply's text with the thought's tags taken out.
-    """
-
-    def __init__(
-        self,
-        request: Request,
-        splitter: Splitter | None,
-        conversation: Conversation | None = None,
-        begun: str = "",
-    ) -> None:
-        """`conversation`: the messages that were rendered, None for a plain completion; `begun`:
-        what the client wrote of the reply.
-        """
-        self.request = request
-        self.conversation = conversation
-        self.finding: Finding | None = None  # what was known of the prompt, if much is read
-        self.reason: FinishReason | None = None
-        self.usage: Usage | None = None
-        self.reasoning_tokens = 0
-        self._splitter = splitter
-        self._begun = begun
-        self._said: list[Delta] = []
-
-    @property
-    def finished(self) -> bool:
-        return self.reason is not None
-
-    @property
-    def continued(self) -> Conversation | None:
-        """The conversation with this reply, as its client sends it back: most keep the thoughts to
-        themselves, so they are in it if those of earlier replies were. None for a plain completion.
-        """
-        if self.conversation is None:
-            return None
-        earlier = self.conversation.messages
-        thought = any(message.reasoning for message in earlier)
-        reply = Message(
-            "assistant",
-            self._begun + self._joined(DeltaKind.CONTENT),
-            reasoning=(self._joined(DeltaKind.REASONING) or None) if thought else None,
-        )
-        return replace(self.conversation, messages=(*earlier, reply))
-
-    def read(self, event: Event) -> list[Delta]:
-        """What the event adds to the reply. Raises a Failed event's error."""
-        assert not self.finished, f"{self.request.id} goes on after its end"
-        deltas = self._read(event)
-        self._said += deltas
-        return deltas
-
-    def _read(self, event: Event) -> list[Delta]:
-        match event:
-            case Admitted():
-                self.finding = event.finding
-                return []
-            case Generated():
-                return self._split(event.text, tokens=1)
-            case Finished():
-                self.reason, self.usage = event.reason, event.usage
-                deltas = self._split(event.text, tokens=0)
-                return deltas + (self._splitter.finish() if self._splitter else [])
-            case Failed():
-                raise event.error
-
-    def _split(self, text: str, *, tokens: int) -> list[Delta]:
-        if self._splitter is None:
-            return [Delta(DeltaKind.CONTENT, text)] if text else []
-        thought = self._splitter.thinking
-        deltas = self._splitter.add(text)
-        # The tokens that open and close a thought are part of what it costs.
-        self.reasoning_tokens += tokens * (thought or self._splitter.thinking)
-        return deltas
-
-    def _joined(self, kind: DeltaKind) -> str:
-        return "".join(delta.text for delta in self._said if delta.kind is kind)
 
 
 class Conversations:
@@ -137,8 +56,10 @@ class Conversations:
         A last message of the assistant is what the answer goes on from; an empty one is dropped.
         Only prompts of the same `domain` share what is kept of them.
         """
-        tokenizer = self._resident.tokenizer
+        tokenizer, dialect = self._resident.tokenizer, self._resident.template.dialect
         self._refuse_hopeless(sum(len(message.content or "") for message in conversation.messages))
+        if conversation.thinking is None and self._resident.card.thinks:
+            conversation = replace(conversation, thinking=True)
         conversation, begun = _take_begun(conversation)
         prompt = self._resident.boundaries.find(
             conversation,
@@ -146,13 +67,23 @@ class Conversations:
             domain=domain,
             length_max=self._resident.context_length,
         )
+        opens, closes = dialect.thought
         ending = tokenizer.decode(prompt.tokens[-OPENING_TOKENS_MAX:], skip_special=False)
-        thinking = ending.rstrip().endswith(OPENS)
+        thinking = ending.rstrip().endswith(opens)
         if begun:
-            text = f"{CLOSES}\n\n{begun}" if thinking and CLOSES not in begun else begun
-            prompt = _extended(prompt, tokenizer.encode(text))
-            thinking = begun.rfind(OPENS) > begun.rfind(CLOSES)
-        return self._answers(prompt, terms, request_id, thinking, conversation, begun)
+            text = f"{closes}\n\n{begun}" if thinking and closes not in begun else begun
+            prompt = _extended(prompt, tokenizer.encode(dialect.answer + text))
+            thinking = begun.rfind(opens) > begun.rfind(closes)
+        tools = conversation.tools if terms.tool_calls else ()
+        marks = dialect.marks + (dialect.call_marks if tools else ())
+        shown = frozenset(tokenizer.special[each] for each in marks if each in tokenizer.special)
+        answers = []
+        for request in self._requests(prompt, terms, request_id, shown):
+            reader = dialect.open(tools, thinking)
+            if begun:
+                reader.add(dialect.answer)
+            answers.append(Answer(request, reader, conversation, begun))
+        return answers
 
     def text(
         self, text: str | Sequence[int], terms: Terms, *, request_id: str, domain: str = ""
@@ -168,7 +99,8 @@ class Conversations:
                 fix=f"send ids from 0 to {vocabulary - 1}",
                 param="prompt",
             )
-        return self._answers(text_prompt(tokens, domain=domain), terms, request_id)
+        prompt = text_prompt(tokens, domain=domain)
+        return [Answer(each, None) for each in self._requests(prompt, terms, request_id)]
 
     def submit(self, answer: Answer, listener: Callable[[Event], None]) -> None:
         """Raises QueueFull. The listener is called on the engine's thread and must not wait."""
@@ -216,24 +148,17 @@ class Conversations:
                 context_length=self._resident.context_length,
             )
 
-    def _answers(
-        self,
-        prompt: Prompt,
-        terms: Terms,
-        request_id: str,
-        thinking: bool | None = None,
-        conversation: Conversation | None = None,
-        begun: str = "",
-    ) -> list[Answer]:
+    def _requests(
+        self, prompt: Prompt, terms: Terms, request_id: str, shown: frozenset[int] = frozenset()
+    ) -> Iterator[Request]:
         room = self._resident.context_length - len(prompt.tokens)
         if room < 1:
             raise PromptTooLong(
                 prompt_tokens=len(prompt.tokens), context_length=self._resident.context_length
             )
-        answers = []
         for index in range(terms.n):
             seed = terms.sampling.seed
-            request = Request(
+            yield Request(
                 id=f"{request_id}-{index}" if index else request_id,
                 prompt=prompt,
                 sampling=replace(terms.sampling, seed=None if seed is None else seed + index),
@@ -242,10 +167,8 @@ class Conversations:
                 ignore_eos=terms.ignore_eos,
                 priority=terms.priority,
                 reuse=self._resident.reuse,
+                shown=shown,
             )
-            splitter = None if thinking is None else Splitter(thinking=thinking)
-            answers.append(Answer(request, splitter, conversation, begun))
-        return answers
 
 
 def _nobody_listens(event: Event) -> None:

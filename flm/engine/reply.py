@@ -9,7 +9,7 @@ from flm.text.tokenizer import Tokenizer
 class ReplyText:
     def __init__(self, request: Request, tokenizer: Tokenizer) -> None:
         self._eos_ids = frozenset() if request.ignore_eos else tokenizer.eos_ids
-        self._detokenizer = Detokenizer(tokenizer)
+        self._detokenizer = Detokenizer(tokenizer, request.shown)
         self._stops = StopStrings(request.stop)
 
     def ends_with(self, token: int) -> bool:

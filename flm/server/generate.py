@@ -16,9 +16,10 @@ from dataclasses import dataclass, field
 
 from starlette.types import Receive
 
-from flm.core.chat import DeltaKind
+from flm.core.chat import Delta, joined
 from flm.core.event import Event, Finished, Generated
-from flm.engine.conversation import Answer, Conversations
+from flm.engine.answer import Answer
+from flm.engine.conversation import Conversations
 from flm.errors import QueueFull
 
 EVENTS_BEHIND_MAX = 16_384
@@ -44,18 +45,18 @@ class Choice:
     answer: Answer
     followers: list["Choice"] = field(default_factory=list)  # start once this has read the prompt
     opened: bool = False  # whether it has taken a lane
-    _texts: dict[DeltaKind, list[str]] = field(default_factory=dict)
+    _said: list[Delta] = field(default_factory=list)
     _tokens: list[Generated] = field(default_factory=list)
 
     def hear(self, event: Event) -> None:
         """Raises the error of a request that failed."""
-        for delta in self.answer.read(event):
-            self._texts.setdefault(delta.kind, []).append(delta.text)
+        self._said += self.answer.read(event)
         if isinstance(event, Generated) and event.logprob is not None:
             self._tokens.append(event)
 
-    def take(self, kind: DeltaKind) -> str:
-        return "".join(self._texts.pop(kind, ()))
+    def take(self) -> list[Delta]:
+        taken, self._said = joined(self._said), []
+        return taken
 
     def take_tokens(self) -> list[Generated]:
         """Those with log probabilities."""

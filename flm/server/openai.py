@@ -38,6 +38,16 @@ SAMPLING = (  # fields that mean the same in SamplingParams
     "seed",
 )
 
+EFFORTS: Mapping[str, str] = {  # and the nearest that models were trained on
+    "none": "none",
+    "minimal": "low",
+    "low": "low",
+    "medium": "medium",
+    "high": "high",
+    "xhigh": "high",
+    "max": "high",
+}
+
 # What they would do to the reply, we cannot do yet; None and these values do nothing.
 UNSUPPORTED: Mapping[str, tuple[object, ...]] = {
     "audio": (),
@@ -182,8 +192,8 @@ def refuse_unsupported(body: ReplyBody) -> None:
             raise _unsupported("response_format", f"response_format {form!r} is not supported yet")
         choice = body.tool_choice
         kind = choice.get("type") if isinstance(choice, dict) else choice
-        # "none" leaves the tools in the prompt: without them its beginning, and with it what the
-        # prefix cache holds, would be another.
+        # "none" leaves the tools in the prompt, and takes what looks like a call for text: without
+        # them its beginning, and with it what the prefix cache holds, would be another.
         if kind not in (None, "auto", "none"):
             raise _unsupported("tool_choice", f"tool_choice {kind!r} is not supported yet")
     if unknown := extra.keys() - UNSUPPORTED.keys():
@@ -217,6 +227,7 @@ def terms(body: ReplyBody, defaults: SamplingParams) -> Terms:
         stop=_stops(body.stop),
         ignore_eos=bool(body.ignore_eos),
         n=body.n or 1,
+        tool_calls=not (isinstance(body, ChatBody) and body.tool_choice == "none"),
         priority=CLASSES.get(body.class_ or split_class(body.model)[1], Priority.INTERACTIVE),
     )
 
@@ -278,11 +289,16 @@ def _thinking(body: ChatBody) -> tuple[str | None, bool | None, dict[str, Any]]:
     """
     kwargs = dict(body.chat_template_kwargs or {})
     reasoning = body.reasoning or Reasoning()
-    effort = body.reasoning_effort or reasoning.effort
-    if isinstance(body.think, str):
-        effort = effort or body.think
+    given = (
+        body.reasoning_effort,
+        reasoning.effort,
+        body.think if isinstance(body.think, str) else None,
+        kwargs.pop("reasoning_effort", None),
+    )
+    effort = next((_effort(each) for each in given if each), None)
     switches = (
         kwargs.pop("enable_thinking", None),
+        kwargs.pop("thinking", None),
         body.enable_thinking,
         body.think if isinstance(body.think, bool) else None,
         reasoning.enabled,
@@ -290,6 +306,17 @@ def _thinking(body: ChatBody) -> tuple[str | None, bool | None, dict[str, Any]]:
     )
     thinking = next((bool(switch) for switch in switches if switch is not None), None)
     return None if effort == "none" else effort, thinking, kwargs
+
+
+def _effort(given: object) -> str:
+    """In the words that templates know."""
+    if not isinstance(given, str) or given not in EFFORTS:
+        raise BadRequest(
+            f"reasoning_effort {str(given)[:40]!r} is not known",
+            fix=f"take one of {', '.join(EFFORTS)}",
+            param="reasoning_effort",
+        )
+    return EFFORTS[given]
 
 
 def _tools(given: list[dict[str, Any]]) -> tuple[Mapping[str, Any], ...]:

@@ -18,7 +18,7 @@ from flm.core.finding import Finding
 from flm.core.prompt import Prompt
 from flm.core.request import Priority, SamplingParams
 from flm.core.request import Request as Work
-from flm.engine.conversation import Answer
+from flm.engine.answer import Answer
 from flm.engine.engine import Engine
 from flm.engine.residency import Resident
 from flm.errors import BadRequest, QueueFull

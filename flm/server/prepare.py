@@ -7,7 +7,8 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from flm.engine.conversation import Answer, Conversations
+from flm.engine.answer import Answer
+from flm.engine.conversation import Conversations
 from flm.engine.residency import Resident
 from flm.errors import BadRequest
 from flm.server.domains import domain_of

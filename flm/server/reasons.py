@@ -6,7 +6,7 @@ from flm import console
 from flm.core.chat import Conversation
 from flm.core.event import Usage
 from flm.core.finding import Finding
-from flm.engine.conversation import Answer
+from flm.engine.answer import Answer
 from flm.engine.residency import Resident
 from flm.prefix.explain import Explanation, explain
 

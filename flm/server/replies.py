@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from flm.core.chat import DeltaKind
+from flm.core.chat import DeltaKind, text_of, tool_calls_of
 from flm.core.event import FinishReason, Generated
 from flm.engine.residency import Resident
 from flm.server.generate import Choice, Generation
@@ -18,24 +18,35 @@ REASONS = {FinishReason.STOP: "stop", FinishReason.LENGTH: "length", FinishReaso
 
 
 def _message(choice: Choice) -> dict[str, Any]:
+    said = choice.take()
+    calls = tool_calls_of(said)
     message: dict[str, Any] = {
         "role": "assistant",
-        "content": choice.take(DeltaKind.CONTENT),
+        "content": text_of(said, DeltaKind.CONTENT) or (None if calls else ""),
         "refusal": None,
         "annotations": [],
     }
-    if reasoning := choice.take(DeltaKind.REASONING):
+    if reasoning := text_of(said, DeltaKind.REASONING):
         message |= {"reasoning_content": reasoning, "reasoning": reasoning}
+    if calls:
+        message["tool_calls"] = [
+            {
+                "id": call.id,
+                "type": "function",
+                "function": {"name": call.name, "arguments": call.arguments},
+            }
+            for call in calls
+        ]
     return {"message": message}
 
 
 def _text(choice: Choice) -> dict[str, Any]:
-    return {"text": choice.take(DeltaKind.CONTENT)}
+    return {"text": text_of(choice.take(), DeltaKind.CONTENT)}
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How one of the two endpoints words its replies; `%(text)b` is text as JSON."""
+    """How one of the two endpoints words its replies; what a delta has stands there as JSON."""
 
     id_prefix: str
     whole_object: str
@@ -55,6 +66,10 @@ CHAT = Form(
     pieces={
         DeltaKind.REASONING: b'"delta":{"reasoning_content":%(text)b,"reasoning":%(text)b}',
         DeltaKind.CONTENT: b'"delta":{"content":%(text)b}',
+        DeltaKind.CALL: b'"delta":{"tool_calls":[{"index":%(index)b,"id":%(id)b,'
+        b'"type":"function","function":{"name":%(text)b,"arguments":""}}]}',
+        DeltaKind.ARGUMENTS: b'"delta":{"tool_calls":[{"index":%(index)b,'
+        b'"function":{"arguments":%(text)b}}]}',
     },
     closing=b'"delta":{}',
     said=_message,
@@ -93,12 +108,15 @@ class Replies:
         return [self._chunk(choice, self._form.opening)] if self._form.opening else []
 
     def pieces(self, choice: Choice) -> list[bytes]:
-        """What the choice has to say since: a chunk for each kind of text."""
+        """What the choice has to say since: a chunk for each delta."""
         chunks = []
-        for kind, piece in self._form.pieces.items():
-            if text := choice.take(kind):
-                said = piece % {b"text": encode(text)}
-                chunks.append(self._chunk(choice, said, logprobs=self._logprobs(choice)))
+        for delta in choice.take():
+            said = self._form.pieces[delta.kind] % {
+                b"text": encode(delta.text),
+                b"index": encode(delta.index),
+                b"id": encode(delta.call_id),
+            }
+            chunks.append(self._chunk(choice, said, logprobs=self._logprobs(choice)))
         return chunks
 
     def closing(self, choice: Choice, generation: Generation) -> bytes:
@@ -151,5 +169,7 @@ class Replies:
 
 
 def _reason(choice: Choice) -> str:
-    assert choice.answer.reason is not None, "a choice is closed when it has ended"
-    return REASONS[choice.answer.reason]
+    answer = choice.answer
+    assert answer.reason is not None, "a choice is closed when it has ended"
+    called = answer.reason is FinishReason.STOP and answer.tool_calls
+    return "tool_calls" if called else REASONS[answer.reason]

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from flm.core.event import Usage
-from flm.engine.conversation import Answer
+from flm.engine.answer import Answer
 
 
 def usage(prompts: Sequence[Sequence[Answer]], *, context_length: int) -> dict[str, Any]:

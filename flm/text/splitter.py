@@ -13,13 +13,15 @@ from flm.text.stops import held_length
 class Splitter:
     """Of one reply. `thinking` at the start: the prompt has already opened a thought.
 
-    Later it tells whether a thought is open; one that is never closed stays a thought.
+    Later it tells whether a thought is open, one that is never closed stays a thought; `thoughts`
+    counts them, and is the `index` of their deltas.
     """
 
     def __init__(
         self, *, opens: str = "<think>", closes: str = "</think>", thinking: bool = False
     ) -> None:
         self.thinking = thinking
+        self.thoughts = int(thinking)
         self._opens, self._closes = opens, closes
         self._held = ""
         self._begun = False  # what is held belongs to the open thought, or to the content
@@ -63,10 +65,15 @@ class Splitter:
 
     def _pass(self, tag: str, text: str) -> None:
         self._held = text[len(tag) :]
-        self.thinking = tag == self._opens
+        opened = tag == self._opens
+        self.thoughts += opened and not self.thinking
+        self.thinking = opened
         self._begun, self._tagged = False, True
 
     def _give(self, length: int) -> list[Delta]:
         text, self._held = self._held[:length], self._held[length:]
-        kind = DeltaKind.REASONING if self.thinking else DeltaKind.CONTENT
-        return [Delta(kind, text)] if text else []
+        if not text:
+            return []
+        if self.thinking:
+            return [Delta(DeltaKind.REASONING, text, self.thoughts)]
+        return [Delta(DeltaKind.CONTENT, text)]

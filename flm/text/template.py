@@ -5,12 +5,15 @@ What a template raises is said to whoever sent the conversation.
 
 import json
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from flm.core.chat import Conversation, Message, ToolCall
 from flm.core.json_file import read_json_object
 from flm.errors import BadModelFile, BadRequest
+from flm.text.dialects.dialect import Dialect
+from flm.text.dialects.recognise import recognise
 from flm.text.sandbox import RaisedByTemplate, bounded, compiled, time_limit
 
 SOURCE_CHARS_MAX = 2**20
@@ -50,6 +53,11 @@ class ChatTemplate:
             raise BadModelFile(f"{folder}: chat_template is not text")
         return cls(source or CHATML, bos_token=bos_token, eos_token=eos_token)
 
+    @cached_property
+    def dialect(self) -> Dialect:
+        """How the model replies to what is rendered."""
+        return recognise(self.render)
+
     def render(
         self,
         conversation: Conversation,
@@ -88,8 +96,8 @@ def _variables(conversation: Conversation) -> dict[str, Any]:
         "messages": [_message(message) for message in conversation.messages],
         "tools": [dict(tool) for tool in conversation.tools] or None,
     }
-    if conversation.thinking is not None:
-        variables["enable_thinking"] = conversation.thinking
+    if conversation.thinking is not None:  # Granite's and DeepSeek's call it thinking
+        variables |= dict.fromkeys(("enable_thinking", "thinking"), conversation.thinking)
     if conversation.reasoning_effort is not None:
         variables["reasoning_effort"] = conversation.reasoning_effort
     return variables
@@ -100,6 +108,9 @@ def _message(message: Message) -> dict[str, Any]:
     fields: dict[str, Any] = {"role": message.role, "content": message.content or ""}
     if message.reasoning is not None:
         fields["reasoning_content"] = message.reasoning
+        # gpt-oss and LFM2.5 call it so, and gpt-oss refuses it beside content and calls.
+        if not (message.content and message.tool_calls):
+            fields["thinking"] = message.reasoning
     if message.tool_calls:
         fields["tool_calls"] = [_tool_call(call) for call in message.tool_calls]
     if message.tool_call_id is not None:

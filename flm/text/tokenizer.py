@@ -5,7 +5,7 @@ Invariants:
   * `decode(ids)` is the UTF-8 text of the joined `piece_bytes`: what Detokenizer streams.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,8 @@ from flm.text.tokenizer_config import TokenizerConfig, read_tokenizer_config
 class Tokenizer:
     """`vocabulary` is the number of ids; a model may have more logits, whose ids decode to nothing.
 
-    `special_ids` are tokens that are never shown; `eos_ids`, some of them, end a reply.
+    `special_ids` are tokens that are not shown, `eos_ids` those of them that end a reply; `special`
+    are ids by text.
     `add_bos`: plain text is to be read after `bos_id` (chat templates write it themselves).
     """
 
@@ -41,6 +42,7 @@ class Tokenizer:
             adds if config.add_bos is None else config.add_bos
         )
         special = {token.content: id_ for id_, token in added.items() if token.special}
+        self.special: Mapping[str, int] = special
         eos_id = tokenizer.token_to_id(self.eos_token)
         declared = [*config.declared_eos_ids, *([] if eos_id is None else [eos_id])]
         self.eos_ids = frozenset(config.eos_ids or ending_ids(special, declared))

@@ -20,11 +20,12 @@ from flm.core.chat import Conversation, DeltaKind
 from flm.core.event import Event, Finished, FinishReason, Generated, Usage
 from flm.core.prompt import Prompt
 from flm.core.request import Request, SamplingParams
-from flm.engine.conversation import Answer, Terms
+from flm.engine.answer import Answer
+from flm.engine.conversation import Terms
 from flm.errors import PromptTooLong
 from flm.models.cards import find
 from flm.settings import Settings
-from flm.text.splitter import Splitter
+from flm.text.dialects.tagged import PLAIN
 
 
 class Echo:
@@ -45,7 +46,7 @@ class Echo:
         self.heard.append(conversation)
         self.terms.append(terms)
         request = Request(request_id, Prompt((1,)), terms.sampling, max_tokens=9)
-        return [Answer(request, Splitter())]
+        return [Answer(request, PLAIN.open((), False))]
 
     def submit(self, answer: Answer, listener: Callable[[Event], None]) -> None:
         text = self.heard[-1].messages[-1].content or ""

@@ -1,5 +1,6 @@
 """After a reply, what the next turn begins with is read while nobody waits."""
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +24,7 @@ TOOLS_FIRST = Path(__file__).parents[1] / "fixtures" / "templates" / "tools_firs
 LONG = "a bird in the hand is worth two in the bush " * 10
 ASKED = {"role": "user", "content": "Which bird?"}
 NEXT = {"role": "user", "content": "And now?"}
+TOOLS = [{"type": "function", "function": {"name": "look", "parameters": {}}}]
 NEW = 20  # tokens at most, of that message and what opens a reply
 
 
@@ -41,6 +43,8 @@ def ask(house: House, *messages: dict[str, Any], **fields: Any) -> tuple[dict[st
     cached = usage["prompt_tokens_details"]["cached_tokens"]
     message = reply["choices"][0]["message"]
     said = {"role": "assistant", "content": message["content"]}
+    if calls := message.get("tool_calls"):
+        said["tool_calls"] = calls
     return said, cached, usage["prompt_tokens"]
 
 
@@ -131,6 +135,41 @@ def test_a_reply_that_the_client_began_comes_back_in_one(house: House) -> None:
     said, _, _ = ask(house, ASKED, {"role": "assistant", "content": "The b"})
     said["content"] = "The b" + said["content"]
     _, cached, length = ask(house, ASKED, said, NEXT)
+    assert cached > length - NEW
+
+
+def look(**arguments: str) -> str:
+    call = {"name": "look", "arguments": arguments}
+    return f"So. <tool_call>{json.dumps(call)}</tool_call>"
+
+
+def result(said: dict[str, Any]) -> dict[str, Any]:
+    return {"role": "tool", "tool_call_id": said["tool_calls"][0]["id"], "content": "a bird"}
+
+
+def resorted(said: dict[str, Any]) -> dict[str, Any]:
+    """As some agents send calls back: keys sorted, without spaces."""
+    (call,) = json.loads(json.dumps(said["tool_calls"]))
+    arguments = json.loads(call["function"]["arguments"])
+    call["function"]["arguments"] = json.dumps(arguments, sort_keys=True, separators=(",", ":"))
+    return {**said, "tool_calls": [call]}
+
+
+def test_after_a_call_its_result_alone_is_new(house: House) -> None:
+    house.say(look(where=LONG, at="once"))
+    said, _, _ = ask(house, ASKED, tools=TOOLS)
+    (ahead,) = read_ahead(house)
+    assert [each.kind for each in ahead.prompt.boundaries] == [BoundaryKind.OPENER]
+    _, cached, length = ask(house, ASKED, said, result(said), tools=TOOLS, max_tokens=20)
+    assert cached == len(ahead.prompt.tokens) > length - NEW
+
+
+def test_calls_are_read_ahead_as_their_client_sends_them(house: House) -> None:
+    house.say(look(where="there", at="once"), look(where=LONG, at="once"))
+    said, _, _ = ask(house, ASKED, tools=TOOLS)
+    turn = [ASKED, resorted(said), result(said)]
+    said, _, _ = ask(house, *turn, tools=TOOLS)
+    _, cached, length = ask(house, *turn, resorted(said), result(said), tools=TOOLS, max_tokens=20)
     assert cached > length - NEW
 
 

@@ -1,5 +1,6 @@
 """/v1/chat/completions, whole replies: what clients send is understood, what they need comes."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -261,3 +262,12 @@ def test_a_lone_surrogate_is_read_as_a_replacement(house: House) -> None:
     house.say("fine")
     chat(house, messages=[{"role": "user", "content": "cut \ud83d"}])
     assert "cut \ufffd<|im_end|>" in house.prompt_text()
+
+
+def test_a_model_that_thinks_does_so_unless_told_otherwise(house: House) -> None:
+    house.say("fine", "fine")
+    card = replace(house.resident.card, thinks=True)
+    house.residence.settle(replace(house.resident, card=card))
+    for fields, thinks in (({}, True), ({"think": False}, False)):
+        chat(house, **fields)
+        assert house.prompt_text().endswith("<think>\n") is thinks

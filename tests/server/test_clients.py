@@ -44,6 +44,22 @@ def test_openai_chats_in_a_stream(house: House, client: Any) -> None:
     assert final.usage.total_tokens > 0
 
 
+def test_openai_puts_streamed_calls_together(house: House, client: Any) -> None:
+    names = ("look", "find")
+    calls = [
+        f'<tool_call>{{"name": "{name}", "arguments": {{"a": 1}}}}</tool_call>' for name in names
+    ]
+    house.say("So. " + "".join(calls))
+    tools = [{"type": "function", "function": {"name": name, "parameters": {}}} for name in names]
+    with client.chat.completions.stream(model="tiny:1m", messages=HELLO, tools=tools) as stream:
+        kinds = {event.type for event in stream}
+        (choice,) = stream.get_final_completion().choices
+    assert {"tool_calls.function.arguments.delta", "tool_calls.function.arguments.done"} <= kinds
+    assert choice.finish_reason == "tool_calls"
+    assert [call.function.name for call in choice.message.tool_calls] == ["look", "find"]
+    assert {call.function.arguments for call in choice.message.tool_calls} == {'{"a": 1}'}
+
+
 def test_openai_completes(house: House, client: Any) -> None:
     house.say(" upon", " upon")
     whole = client.completions.create(model="tiny:1m", prompt="Once")

@@ -14,7 +14,8 @@ import pytest
 from flm.core.chat import Conversation, Message
 from flm.core.event import Finished
 from flm.core.request import SamplingParams
-from flm.engine.conversation import Answer, Conversations, Terms
+from flm.engine.answer import Answer
+from flm.engine.conversation import Conversations, Terms
 from flm.engine.engine import Engine
 from flm.server.prefix_cache import WARM_MAX
 from flm.server.reasons import reason

@@ -57,6 +57,7 @@ def test_an_image_is_refused_with_its_place(house: House) -> None:
 @pytest.mark.parametrize(
     ("field", "value", "words"),
     [
+        ("reasoning_effort", "huge", "not known"),
         ("temperature", 2.1, "less than or equal to 2"),
         ("temperature", -1, "greater than or equal to 0"),
         ("temperature", "hot", "valid number"),

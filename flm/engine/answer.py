@@ -1,0 +1,138 @@
+"""What one request says: events in, deltas out."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from flm.core.chat import (
+    Conversation,
+    Delta,
+    DeltaKind,
+    Message,
+    ToolCall,
+    text_of,
+    tool_calls_of,
+)
+from flm.core.event import Admitted, Event, Failed, Finished, FinishReason, Generated, Usage
+from flm.core.finding import Finding
+from flm.core.request import Request
+from flm.text.dialects.dialect import Reader
+
+
+class Answer:
+    """What one request says: feed it the request's events in order.
+
+    Invariants:
+      * `reason` and `usage` are set together, by the last event, after which nothing is read.
+      * The deltas of all reads tell all that the reply says: thoughts, content and tool calls.
+    """
+
+    def __init__(
+        self,
+        request: Request,
+        reader: Reader | None,
+        conversation: Conversation | None = None,
+        begun: str = "",
+    ) -> None:
+        """`conversation`: the messages that were rendered, None for a plain completion; `begun`:
+        what the client wrote of the reply.
+        """
+        self.request = request
+        self.conversation = conversation
+        self.finding: Finding | None = None  # what was known of the prompt, if much is read
+        self.reason: FinishReason | None = None
+        self.usage: Usage | None = None
+        self.reasoning_tokens = 0
+        self._reader = reader
+        self._begun = begun
+        self._said: list[Delta] = []
+
+    @property
+    def finished(self) -> bool:
+        return self.reason is not None
+
+    @property
+    def tool_calls(self) -> tuple[ToolCall, ...]:
+        """Those it has begun."""
+        return tool_calls_of(self._said)
+
+    @property
+    def continued(self) -> Conversation | None:
+        """The conversation with this reply, as its client sends it back: most keep the thoughts to
+        themselves, and some sort the arguments of calls, so it is done if it was with earlier
+        replies. None for a plain completion.
+        """
+        if self.conversation is None:
+            return None
+        earlier = self.conversation.messages
+        thought = any(message.reasoning for message in earlier)
+        reasoning = text_of(self._said, DeltaKind.REASONING) if thought else ""
+        rewrite = _sorted_keys if _sorts(earlier) else _as_it_is
+        reply = Message(
+            "assistant",
+            self._begun + text_of(self._said, DeltaKind.CONTENT),
+            reasoning=reasoning or None,
+            tool_calls=tuple(
+                replace(call, arguments=rewrite(call.arguments)) for call in self.tool_calls
+            ),
+        )
+        return replace(self.conversation, messages=(*earlier, reply))
+
+    def read(self, event: Event) -> list[Delta]:
+        """What the event adds to the reply. Raises a Failed event's error."""
+        assert not self.finished, f"{self.request.id} goes on after its end"
+        deltas = self._read(event)
+        self._said += deltas
+        return deltas
+
+    def _read(self, event: Event) -> list[Delta]:
+        match event:
+            case Admitted():
+                self.finding = event.finding
+                return []
+            case Generated():
+                return self._split(event.text, tokens=1)
+            case Finished():
+                self.reason, self.usage = event.reason, event.usage
+                deltas = self._split(event.text, tokens=0)
+                cut = event.reason is not FinishReason.STOP
+                return deltas + (self._reader.finish(cut=cut) if self._reader else [])
+            case Failed():
+                raise event.error
+
+    def _split(self, text: str, *, tokens: int) -> list[Delta]:
+        if self._reader is None:
+            return [Delta(DeltaKind.CONTENT, text)] if text else []
+        thought = self._reader.thinking
+        deltas = self._reader.add(text)
+        # The tokens that open and close a thought are part of what it costs.
+        self.reasoning_tokens += tokens * (thought or self._reader.thinking)
+        return deltas
+
+
+def _sorts(messages: Sequence[Message]) -> bool:
+    """Whether all calls in these that have several arguments have them sorted."""
+    several = [
+        list(arguments)
+        for message in messages
+        for call in message.tool_calls
+        if len(arguments := _object(call.arguments)) > 1
+    ]
+    return bool(several) and all(keys == sorted(keys) for keys in several)
+
+
+def _sorted_keys(arguments: str) -> str:
+    return json.dumps(_object(arguments), ensure_ascii=False, sort_keys=True)
+
+
+def _as_it_is(arguments: str) -> str:
+    return arguments
+
+
+def _object(arguments: str) -> dict[str, Any]:
+    try:
+        found = json.loads(arguments)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}

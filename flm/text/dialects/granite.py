@@ -1,0 +1,20 @@
+"""Granite 3: <|tool_call|> and a list of JSON objects; nothing closes it."""
+
+from flm.text.dialects.calls import Grammar, Said
+from flm.text.dialects.feed import Feed, Parse
+from flm.text.dialects.objects import BLANK, call, listed
+from flm.text.dialects.tagged import tagged
+
+OPENS, ALSO = "<|tool_call|>", "<tool_call>"
+
+
+def read(feed: Feed, said: Said) -> Parse[None]:
+    yield from feed.skip(OPENS, ALSO)
+    yield from feed.skip_all(BLANK)
+    if (yield from feed.sees("{")):
+        yield from call(feed, said)
+    else:
+        yield from listed(feed, said, call)
+
+
+GRANITE = tagged("granite", Grammar(read, opens=(OPENS, ALSO)), marks=(OPENS, ALSO))

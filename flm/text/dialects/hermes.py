@@ -1,0 +1,29 @@
+"""Hermes and Qwen3: <tool_call>{"name": ..., "arguments": {...}}</tool_call>, also Granite 4."""
+
+from flm.text.dialects.calls import Grammar, Said
+from flm.text.dialects.feed import Feed, Parse
+from flm.text.dialects.objects import BLANK, call, listed
+from flm.text.dialects.qwen import function
+from flm.text.dialects.tagged import tagged
+
+OPENS, CLOSES = "<tool_call>", "</tool_call>"
+
+
+def read(feed: Feed, said: Said) -> Parse[None]:
+    """A block, whatever is in it: fine-tuned models write what another model's template asks."""
+    opened = yield from feed.skip(OPENS)
+    feed.closers = (CLOSES,)
+    yield from feed.space()
+    if (yield from feed.sees("[")):
+        yield from listed(feed, said, call)
+    elif (yield from feed.sees("<")):
+        yield from function(feed, said, sure=opened)
+    else:
+        yield from call(feed, said)
+    yield from feed.skip_all(BLANK + "}")
+    yield from feed.skip(CLOSES)
+
+
+HERMES = tagged("hermes", Grammar(read, opens=(OPENS,)), marks=(OPENS, CLOSES))
+# Its calls may lack the outer tag.
+QWEN = tagged("qwen", Grammar(read, opens=(OPENS, "<function=")), marks=(OPENS, CLOSES))

@@ -1,0 +1,24 @@
+"""LFM2: <|tool_call_start|>[f(a=1), g(b="x")]<|tool_call_end|>, or a list of JSON objects."""
+
+from flm.text.dialects.calls import Grammar, Said
+from flm.text.dialects.feed import Feed, Parse
+from flm.text.dialects.objects import BLANK, call, listed
+from flm.text.dialects.pythonic import python_call
+from flm.text.dialects.tagged import tagged
+
+OPENS, CLOSES = "<|tool_call_start|>", "<|tool_call_end|>"
+
+
+def read(feed: Feed, said: Said) -> Parse[None]:
+    yield from feed.skip(OPENS)
+    feed.closers = (CLOSES,)
+    yield from listed(feed, said, _either)
+    yield from feed.skip_all(BLANK)
+    yield from feed.skip(CLOSES)
+
+
+def _either(feed: Feed, said: Said) -> Parse[None]:
+    yield from (call if (yield from feed.sees("{")) else python_call)(feed, said)
+
+
+LFM = tagged("lfm", Grammar(read, opens=(OPENS,)), marks=(OPENS, CLOSES))

@@ -1,0 +1,27 @@
+"""Llama 3: {"name": ..., "parameters": {...}} as the reply's beginning, <|python_tag|> or not."""
+
+from flm.text.dialects.calls import Grammar, Said
+from flm.text.dialects.feed import Feed, Parse
+from flm.text.dialects.objects import BLANK, call, known_call
+from flm.text.dialects.qwen import FUNCTION, function
+from flm.text.dialects.tagged import tagged
+
+TAG = "<|python_tag|>"
+
+
+def read(feed: Feed, said: Said) -> Parse[None]:
+    if (yield from feed.sees(FUNCTION)):  # as its makers' own examples have custom tools
+        yield from function(feed, said, sure=False)
+        return
+    read_one = call if (yield from feed.skip(TAG)) else known_call
+    yield from feed.space()
+    while True:
+        yield from read_one(feed, said)
+        feed.hold()
+        yield from feed.skip_all(BLANK + ",;")
+        if not (yield from feed.sees("{")):
+            feed.back()
+            return
+
+
+LLAMA = tagged("llama", Grammar(read, opens=(TAG, FUNCTION), bare="{"), marks=(TAG,))

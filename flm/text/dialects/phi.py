@@ -1,0 +1,20 @@
+"""Phi-4: <|tool_call|>[{...}]<|/tool_call|>, or functools[{...}]."""
+
+from flm.text.dialects.calls import Grammar, Said
+from flm.text.dialects.feed import Feed, NotACall, Parse
+from flm.text.dialects.objects import BLANK, call, listed
+from flm.text.dialects.tagged import tagged
+
+OPENS, CLOSES, PLAIN = "<|tool_call|>", "<|/tool_call|>", "functools["
+
+
+def read(feed: Feed, said: Said) -> Parse[None]:
+    if not (yield from feed.skip(OPENS, "functools")):
+        raise NotACall
+    feed.closers = (CLOSES,)
+    yield from listed(feed, said, call)
+    yield from feed.skip_all(BLANK)
+    yield from feed.skip(CLOSES)
+
+
+PHI = tagged("phi", Grammar(read, opens=(OPENS, PLAIN)), marks=(OPENS, CLOSES))
