@@ -210,6 +210,8 @@ def test_a_context_ends_where_attentions_window_would_cut_it(
         ("phi3", "phi3.rope.scaling.attn_factor", -1.0, "angles"),
         ("phi3", "phi3.attention.sliding_window", 2.5, "window"),
         ("phi3", "phi3.rope.dimension_count", 50, "rope_factors"),
+        ("gemma3", "gemma3.attention.sliding_window", 0, "window"),
+        ("gemma3", "gemma3.rope.freq_base_swa", 0.5, "near_base"),
     ],
 )
 def test_a_number_that_cannot_be_is_named(
