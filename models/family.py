@@ -21,6 +21,7 @@ FAMILIES: Mapping[str, str] = {
     "gemma3": "gemma3",
     "gemma3_text": "gemma3",
     "gpt-oss": "gptoss",
+    "gpt_oss": "gptoss",
     "granite": "granite",
     "llama": "llama",
     "phi3": "phi3",

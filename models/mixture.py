@@ -52,9 +52,9 @@ def _from_gguf(source: GgufFile) -> Mixture:
 def _from_config(config: Mapping[str, Any]) -> Mixture:
     try:
         return Mixture(
-            experts=int(config["num_experts"]),
+            experts=int(config.get("num_experts") or config["num_local_experts"]),
             used=int(config["num_experts_per_tok"]),
-            width=int(config["moe_intermediate_size"]),
+            width=int(config.get("moe_intermediate_size") or config["intermediate_size"]),
             shared_width=int(config.get("shared_expert_intermediate_size") or 0),
         )
     except (KeyError, TypeError, ValueError) as error:

@@ -102,11 +102,12 @@ def published_name(kind: str, name: str) -> str:
     return f"{where}{OTHERWISE.get((kind, tensor), PUBLISHED[tensor])}.{suffix}"
 
 
-def write_safetensors(path: Path, tensors: Mapping[str, Floats]) -> None:
+def write_safetensors(path: Path, tensors: Mapping[str, npt.NDArray[np.generic]]) -> None:
     header, at = {}, 0
     for name, array in tensors.items():
         offsets = [at, at := at + array.nbytes]
-        header[name] = {"dtype": "F32", "shape": list(array.shape), "data_offsets": offsets}
+        dtype = {"float32": "F32", "uint8": "U8"}[array.dtype.name]
+        header[name] = {"dtype": dtype, "shape": list(array.shape), "data_offsets": offsets}
     data = json.dumps(header).encode()
     body = b"".join(array.tobytes() for array in tensors.values())
     path.write_bytes(struct.pack("<Q", len(data)) + data + body)

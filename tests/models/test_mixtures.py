@@ -10,6 +10,7 @@ import pytest
 
 from flm.errors import BadModelFile
 from flm.graph.weights.gguf import GgufFile
+from flm.graph.weights.safetensors import SafetensorsFolder
 from flm.models.gptoss import graph as gptoss
 from flm.models.qwen35moe import names
 from tests.models.drive import (
@@ -20,7 +21,7 @@ from tests.models.drive import (
     kl,
     unpacked,
 )
-from tests.models.rewritten import float_gguf
+from tests.models.rewritten import PUBLISHED, float_gguf, floats, write_safetensors
 
 TYPES = {"qwen35moe": "Q4_0", "gptoss": "MXFP4_MOE"}
 
@@ -146,3 +147,71 @@ def test_gpt_oss_is_turned_as_published_not_as_llama_cpp_turns_it(
         got = Graph(file, folder).read(expected["ids"], [96])
         away.append(kl(expected["hf_truncate_false.rows"][-1], got))
     assert away[0] < 0.1 < 0.5 < away[1]
+
+
+def published_gpt_oss(file: GgufFile, folder: Path, *, truncate: bool) -> Path:
+    """As its makers have it: MXFP4 in neighbouring nibbles, gate and up by turns."""
+    folder.mkdir()
+    read, tensors = floats(file), {}
+    theirs = {
+        **PUBLISHED,
+        "post_attention_norm": PUBLISHED["ffn_norm"],
+        "ffn_gate_inp": "mlp.router",
+    }
+    for name, array in read.items():
+        *block, tensor, suffix = name.rsplit(".", 2)
+        where = f"model.layers.{block[0].removeprefix('blk.')}." if block else ""
+        if tensor == "attn_sinks":
+            tensors[where + "self_attn.sinks"] = array
+        elif "_exps" not in tensor:
+            tensors[f"{where}{theirs[tensor]}.{suffix}"] = array
+    for layer in range(4):
+
+        def raw(name: str, layer: int = layer) -> np.ndarray:
+            info = file.tensors[f"blk.{layer}.ffn_{name}_exps.weight"]
+            data = np.fromfile(file.path, np.uint8, info.bytes, offset=info.start)
+            return data.reshape(*info.shape[:2], -1, 17)
+
+        def turns(values: dict[str, np.ndarray]) -> np.ndarray:
+            both = np.stack([values["gate"], values["up"]], axis=2)
+            return both.reshape(8, -1, *both.shape[3:])
+
+        names = ("gate", "up", "down")
+        blocks = {name: raw(name) for name in names}
+        bias = {name: read[f"blk.{layer}.ffn_{name}_exps.bias"] for name in names}
+        parts = {"gate_up_proj": (turns(blocks), turns(bias))}
+        parts["down_proj"] = (blocks["down"], bias["down"])
+        for name, (packed, biases) in parts.items():
+            codes = np.concatenate([packed[..., 1:] & 15, packed[..., 1:] >> 4], axis=-1)
+            place = f"model.layers.{layer}.mlp.experts.{name}"
+            tensors[place + "_blocks"] = codes[..., 0::2] | codes[..., 1::2] << 4
+            tensors[place + "_scales"] = np.ascontiguousarray(packed[..., 0])
+            tensors[place + "_bias"] = biases
+    write_safetensors(folder / "model.safetensors", tensors)
+    config = json.loads((FIXTURES / "gptoss" / "hf" / "config.json").read_text())
+    config["rope_parameters"]["truncate"] = truncate
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+def test_a_published_folder_of_mxfp4_equals_transformers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ORT_QMOE_CPU_QNBIT_GEMM", "fp32")
+    file = GgufFile(unpacked(FIXTURES / "gptoss" / "gptoss.MXFP4_MOE.gguf", tmp_path))
+    folder = published_gpt_oss(file, tmp_path / "hf", truncate=True)
+    expected = np.load(FIXTURES / "gptoss" / "expected.npz")
+    graph = Graph(SafetensorsFolder(folder, quantized=False), tmp_path)
+    assert_parity(graph, expected, "MXFP4_MOE.exact")
+
+
+def test_codes_without_their_exponents_are_refused(tmp_path: Path) -> None:
+    name = "experts"
+    blocks = np.zeros((2, 4, 1, 16), np.uint8)
+    for scales in (np.zeros((2, 4, 2), np.uint8), np.zeros((2, 4, 1), np.float32)):
+        write_safetensors(
+            tmp_path / "m.safetensors", {name + "_blocks": blocks, name + "_scales": scales}
+        )
+        (tmp_path / "config.json").write_text("{}")
+        with pytest.raises(BadModelFile, match="MXFP4"):
+            SafetensorsFolder(tmp_path).matrix(name)

@@ -173,15 +173,20 @@ def _iq4_xs(raw: Array) -> tuple[Array, Array, None]:
     return codes, _half(raw[..., :2])[..., None] * small, None
 
 
-# Twice the values of MXFP4's 4-bit codes, centred; a scale is half a power of two.
-_MXFP4 = (128 + np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12])).astype(
-    np.uint8
+# Twice the values of MXFP4's 4-bit codes, moved by 128.
+_MXFP4 = np.array(
+    [128, 129, 130, 131, 132, 134, 136, 140, 128, 127, 126, 125, 124, 122, 120, 116], dtype=np.uint8
 )
 
 
+def mxfp4(nibbles: Array, exponents: Array) -> tuple[Array, Array]:
+    """Codes and scales, both exact: a scale is half a power of two."""
+    scales = np.ldexp(np.float32(1), exponents.astype(np.int32) - 128)
+    return _MXFP4[nibbles], scales
+
+
 def _mxfp4(raw: Array) -> tuple[Array, Array, None]:
-    scales = np.ldexp(np.float32(1), raw[..., 0].astype(np.int32) - 128)
-    return _MXFP4[_nibbles(raw[..., 1:])], scales, None
+    return *mxfp4(_nibbles(raw[..., 1:]), raw[..., 0]), None
 
 
 def _bf16(raw: Array) -> Array:

@@ -1,4 +1,4 @@
-"""Reads a Hugging Face folder: config.json and safetensors, mapped.
+"""Reads a Hugging Face folder: config.json and safetensors, mapped. Floats, and MXFP4.
 
 Format: github.com/huggingface/safetensors (an 8-byte length, JSON, then the bytes).
 """
@@ -14,13 +14,21 @@ import numpy as np
 from flm.core.json_file import read_json_object
 from flm.devices.device import Array
 from flm.errors import BadModelFile, UnsupportedModel
-from flm.graph.weights.blocks import Matrix, floats
-from flm.graph.weights.gguf_types import FLOAT_TYPES, FloatType
+from flm.graph.weights.blocks import BlockFormat, Blocks, Matrix, floats
+from flm.graph.weights.gguf_types import FLOAT_TYPES, FloatType, mxfp4
 
 HEADER_BYTES_MAX = 128 * 2**20
 SMALL_BYTES = 2**30  # of weights, up to which a model is rounded to 8 bits: 4 would cost it dearly
 TILES = FloatType("I8", 1, lambda raw: np.ascontiguousarray(raw).view(np.int8).astype(np.float32))
-_TYPES = {"F32": FLOAT_TYPES[0], "F16": FLOAT_TYPES[1], "BF16": FLOAT_TYPES[30], "I8": TILES}
+BYTES = FloatType("U8", 1, lambda raw: raw.astype(np.float32))  # MXFP4's codes and exponents
+_TYPES = {
+    "F32": FLOAT_TYPES[0],
+    "F16": FLOAT_TYPES[1],
+    "BF16": FLOAT_TYPES[30],
+    "I8": TILES,
+    "U8": BYTES,
+}
+MXFP4 = BlockFormat(bits=8, block=32, minimum=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +82,11 @@ class SafetensorsFolder:
         return self._tensors[name]
 
     def matrix(self, name: str) -> Matrix:
-        """Of a tensor of two dimensions, or of three: matrices stacked by rows."""
+        """Of a tensor of two dimensions, or of three: matrices stacked by rows; or of the two that
+        MXFP4 takes, NAME_blocks and NAME_scales.
+        """
+        if f"{name}_blocks" in self:
+            return self._mxfp4(name)
         stored = self.stored(name)
         if len(stored.shape) not in (2, 3):
             raise BadModelFile(
@@ -86,6 +98,27 @@ class SafetensorsFolder:
             return stored.type.widen(np.asarray(stored.raw()[rows]))
 
         return floats(name, (rows, columns), read)
+
+    def _mxfp4(self, name: str) -> Matrix:
+        stored, exponents = self.stored(f"{name}_blocks"), self.stored(f"{name}_scales")
+        fits = exponents.type is stored.type is BYTES and len(stored.shape) > 2
+        if not fits or stored.shape != (*exponents.shape, MXFP4.block // 2):
+            raise BadModelFile(f"{self.path}: tensors of {name} are not MXFP4's")
+        rows, count = prod(exponents.shape[:-1]), exponents.shape[-1]
+
+        def read_blocks(wanted: Array) -> Blocks:
+            pairs = np.asarray(stored.raw().reshape(rows, count, -1)[wanted])
+            nibbles = np.stack([pairs & 15, pairs >> 4], axis=-1).reshape(len(wanted), count, -1)
+            codes, scales = mxfp4(nibbles, np.asarray(exponents.raw()[wanted]))
+            return Blocks(MXFP4, codes, scales, None)
+
+        return Matrix(
+            name,
+            (rows, count * MXFP4.block),
+            MXFP4,
+            read_blocks,
+            lambda wanted: read_blocks(wanted).dense(),
+        )
 
     def vector(self, name: str) -> Array:
         stored = self.stored(name)
