@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from flm.devices.device import MICROSOFT
 from flm.graph.blocks import Blocks
-from flm.graph.functions import _function, _node, _ref
+from flm.graph.bodies import function, node, ref
 from flm.graph.matrices import store_matrices, store_rows
 from flm.graph.weights.blocks import BlockFormat, Matrix, interleaved
 
@@ -122,19 +122,19 @@ def qexperts() -> "onnx.FunctionProto":
     """
     weights = ["codes1", "scales1", "bias1", "codes2", "scales2", "bias2"]
     blocked = ["bits", "block_size", "accuracy_level"]
-    operator = _node(
+    operator = node(
         "QMoE",
         ["rows", "router", *weights],
         ["given"],
         MICROSOFT,
         **_SWIGLU,
         weights_prepacked=0,
-        expert_weight_bits=_ref("int", "bits"),
-        block_size=_ref("int", "block_size"),
-        accuracy_level=_ref("int", "accuracy_level"),
-        activation_alpha=_ref("float", "alpha"),
-        activation_beta=_ref("float", "shift"),
-        swiglu_limit=_ref("float", "limit"),
+        expert_weight_bits=ref("int", "bits"),
+        block_size=ref("int", "block_size"),
+        accuracy_level=ref("int", "accuracy_level"),
+        activation_alpha=ref("float", "alpha"),
+        activation_beta=ref("float", "shift"),
+        swiglu_limit=ref("float", "limit"),
     )
     return _routed("QExperts", weights, blocked, operator)
 
@@ -143,15 +143,15 @@ def qexperts() -> "onnx.FunctionProto":
 def float_experts() -> "onnx.FunctionProto":
     """QExperts of float weights [E, N, K]."""
     weights = ["weight1", "bias1", "weight2", "bias2"]
-    operator = _node(
+    operator = node(
         "MoE",
         ["rows", "router", *weights],
         ["given"],
         MICROSOFT,
         **_SWIGLU,
-        activation_alpha=_ref("float", "alpha"),
-        activation_beta=_ref("float", "shift"),
-        swiglu_limit=_ref("float", "limit"),
+        activation_alpha=ref("float", "alpha"),
+        activation_beta=ref("float", "shift"),
+        swiglu_limit=ref("float", "limit"),
     )
     return _routed("Experts", weights, [], operator)
 
@@ -166,49 +166,49 @@ def _routed(
     from onnx import helper
 
     def constant(name: str, **value: Any) -> "onnx.NodeProto":
-        return _node("Constant", [], [name], **value)
+        return node("Constant", [], [name], **value)
 
     switch = helper.make_tensor("switch", onnx.TensorProto.FLOAT, [2], [0.0, 1.0])
     nodes = [
-        constant("used", value_ints=_ref("ints", "used")),
-        constant("count", value_int=_ref("int", "count")),
-        constant("repeat", value_ints=_ref("ints", "repeat")),
-        constant("by_row", value_ints=_ref("ints", "by_row")),
-        constant("lone", value_float=_ref("float", "lone")),
+        constant("used", value_ints=ref("ints", "used")),
+        constant("count", value_int=ref("int", "count")),
+        constant("repeat", value_ints=ref("ints", "repeat")),
+        constant("by_row", value_ints=ref("ints", "by_row")),
+        constant("lone", value_float=ref("float", "lone")),
         constant("switch", value=switch),
         constant("flat", value_ints=[-1]),
         constant("first", value_ints=[0]),
         constant("pair", value_ints=[-2]),
-        _node("TopK", ["logits", "used"], ["best", "chosen"], axis=-1),
-        _node("Softmax", ["best"], ["shares"], axis=-1),
+        node("TopK", ["logits", "used"], ["best", "chosen"], axis=-1),
+        node("Softmax", ["best"], ["shares"], axis=-1),
         # A row a pair: pairs [R], tokens [R,K].
-        _node("Reshape", ["chosen", "flat"], ["pairs"]),
-        _node("OneHot", ["pairs", "count", "switch"], ["pairs_router"], axis=-1),
-        _node("Unsqueeze", ["x", "pair"], ["single"]),
-        _node("Expand", ["single", "repeat"], ["repeated"]),
-        _node("Reshape", ["repeated", "by_row"], ["tokens"]),
+        node("Reshape", ["chosen", "flat"], ["pairs"]),
+        node("OneHot", ["pairs", "count", "switch"], ["pairs_router"], axis=-1),
+        node("Unsqueeze", ["x", "pair"], ["single"]),
+        node("Expand", ["single", "repeat"], ["repeated"]),
+        node("Reshape", ["repeated", "by_row"], ["tokens"]),
         # Experts that want an empty row more, unless a token is alone in the pass.
-        _node("ReduceSum", ["pairs_router", "first"], ["rows_of"], keepdims=0),
-        _node("Equal", ["rows_of", "lone"], ["is_lone"]),
-        _node("Shape", ["pairs"], ["pair_count"]),
-        _node("Greater", ["pair_count", "used"], ["is_shared"]),
-        _node("And", ["is_lone", "is_shared"], ["wants"]),
-        _node("NonZero", ["wants"], ["wanting"]),
-        _node("Reshape", ["wanting", "flat"], ["more"]),
-        _node("OneHot", ["more", "count", "switch"], ["more_router"], axis=-1),
-        _node("Shape", ["more"], ["more_count"]),
-        _node("Shape", ["x"], ["width"], start=-1),
-        _node("Concat", ["more_count", "width"], ["more_shape"], axis=0),
-        _node("ConstantOfShape", ["more_shape"], ["empty"]),
-        _node("Concat", ["tokens", "empty"], ["rows"], axis=0),
-        _node("Concat", ["pairs_router", "more_router"], ["router"], axis=0),
+        node("ReduceSum", ["pairs_router", "first"], ["rows_of"], keepdims=0),
+        node("Equal", ["rows_of", "lone"], ["is_lone"]),
+        node("Shape", ["pairs"], ["pair_count"]),
+        node("Greater", ["pair_count", "used"], ["is_shared"]),
+        node("And", ["is_lone", "is_shared"], ["wants"]),
+        node("NonZero", ["wants"], ["wanting"]),
+        node("Reshape", ["wanting", "flat"], ["more"]),
+        node("OneHot", ["more", "count", "switch"], ["more_router"], axis=-1),
+        node("Shape", ["more"], ["more_count"]),
+        node("Shape", ["x"], ["width"], start=-1),
+        node("Concat", ["more_count", "width"], ["more_shape"], axis=0),
+        node("ConstantOfShape", ["more_shape"], ["empty"]),
+        node("Concat", ["tokens", "empty"], ["rows"], axis=0),
+        node("Concat", ["pairs_router", "more_router"], ["router"], axis=0),
         operator,
-        _node("Slice", ["given", "first", "pair_count", "first"], ["of_pairs"]),
-        _node("Shape", ["repeated"], ["by_token"]),
-        _node("Reshape", ["of_pairs", "by_token"], ["of_token"]),
-        _node("Unsqueeze", ["shares", "pair"], ["weights"]),
-        _node("MatMul", ["weights", "of_token"], ["sum"]),
-        _node("Squeeze", ["sum", "pair"], ["y"]),
+        node("Slice", ["given", "first", "pair_count", "first"], ["of_pairs"]),
+        node("Shape", ["repeated"], ["by_token"]),
+        node("Reshape", ["of_pairs", "by_token"], ["of_token"]),
+        node("Unsqueeze", ["shares", "pair"], ["weights"]),
+        node("MatMul", ["weights", "of_token"], ["sum"]),
+        node("Squeeze", ["sum", "pair"], ["y"]),
     ]
     shared = ["count", "used", "repeat", "by_row", "lone", "alpha", "shift", "limit"]
-    return _function(name, ["x", "logits", *weights], ["y"], [*shared, *attributes], nodes)
+    return function(name, ["x", "logits", *weights], ["y"], [*shared, *attributes], nodes)

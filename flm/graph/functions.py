@@ -6,53 +6,15 @@ cost); a kernel of the same name in npu_kernels/ is what an NPU runs. Shapes: B 
 
 from collections.abc import Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from flm.devices.device import MICROSOFT, OPSET
-from flm.graph.emit import OURS
+from flm.devices.device import MICROSOFT
+from flm.graph.bodies import function as _function
+from flm.graph.bodies import node as _node
+from flm.graph.bodies import ref as _ref
 
 if TYPE_CHECKING:
     import onnx
-
-
-def _node(
-    type: str, inputs: Sequence[str], outputs: Sequence[str], domain: str = "", **attributes: Any
-) -> "onnx.NodeProto":
-    """A node of a body; an attribute given as `ref(kind, name)` takes the caller's."""
-    import onnx
-    from onnx import helper
-
-    fixed = {k: v for k, v in attributes.items() if not isinstance(v, onnx.AttributeProto)}
-    node = helper.make_node(type, inputs, outputs, domain=domain, **fixed)
-    for name, value in attributes.items():
-        if isinstance(value, onnx.AttributeProto):
-            value.name = name
-            node.attribute.append(value)
-    return node
-
-
-def _ref(kind: str, name: str) -> "onnx.AttributeProto":
-    import onnx
-
-    kinds = {
-        "int": onnx.AttributeProto.INT,
-        "ints": onnx.AttributeProto.INTS,
-        "float": onnx.AttributeProto.FLOAT,
-    }
-    return onnx.AttributeProto(ref_attr_name=name, type=kinds[kind])
-
-
-def _function(
-    name: str,
-    inputs: Sequence[str],
-    outputs: Sequence[str],
-    attributes: Sequence[str],
-    nodes: Sequence["onnx.NodeProto"],
-) -> "onnx.FunctionProto":
-    from onnx import helper
-
-    opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid(MICROSOFT, 1)]
-    return helper.make_function(OURS, name, inputs, outputs, nodes, opsets, attributes)
 
 
 def _product(outputs: Sequence[str]) -> "onnx.NodeProto":

@@ -132,6 +132,15 @@ def test_minimums_are_rounded_away_at_less_than_a_hundredth(tmp_path: Path) -> N
     assert np.linalg.norm(got - wanted) < 0.01 * np.linalg.norm(wanted)
 
 
+@pytest.mark.parametrize("is_rounded", [False, True])
+def test_whoever_compiles_is_told_of_rounding(is_rounded: bool, tmp_path: Path) -> None:
+    emitter = Emitter(WeightStore(tmp_path / "weights.bin"))
+    b = Blocks(emitter, Numerics(), epsilon=1e-6)
+    first = BlockFormat(4, 32, minimum=is_rounded)
+    experts(b, "x", "logits", mixture(first, FORMATS["blocks of 16"]))
+    assert bool(b.notes) is is_rounded
+
+
 @pytest.mark.parametrize("int8_activations", [False, True])
 @pytest.mark.parametrize("format", FORMATS)
 def test_a_token_gets_the_same_bits_whoever_is_beside_it(
