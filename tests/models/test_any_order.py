@@ -32,7 +32,9 @@ from tests.models.drive import FIXTURES, Floats, Graph, kl, unpacked
 # What a model carries -> the tiny one that does.
 KINDS = {
     "rows": "qwen3.Q4_0",
+    "rows, some of them seen through a window": "gemma3.Q4_0",
     "rows, recurrent state and convolution tails": "qwen35_k4v8.Q4_K_M",
+    "the same with experts": "qwen35moe.Q4_0",
 }
 CAPACITY = 96  # of a lane; memory grows to it from a few rows
 LANES = 3
