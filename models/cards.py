@@ -16,7 +16,6 @@ from flm.errors import ModelNotFound
 # FastFlowLM's models (name: sizes) whose families have no folder here yet.
 NOT_YET: Mapping[str, str] = {
     "embed-gemma": "300m",
-    "gemma4-it": "e2b e4b",
     "lfm2": "1.2b 2.6b",
     "lfm2-trans": "2.6b",
     "lfm2.5-it": "1.2b",
@@ -36,7 +35,6 @@ NOT_YET: Mapping[str, str] = {
 NEEDS: Mapping[str, str] = {
     "embed-gemma": "embeddings",
     "gemma4-12b": "pictures and speech",
-    "gemma4-it": "pictures and speech",
     "gemma4e-flash": "pictures and speech",
     "qwen2.5vl-it": "pictures",
     "qwen3vl-flash": "pictures",

@@ -20,6 +20,8 @@ Source = GgufFile | SafetensorsFolder
 FAMILIES: Mapping[str, str] = {
     "gemma3": "gemma3",
     "gemma3_text": "gemma3",
+    "gemma4": "gemma4",
+    "gemma4_text": "gemma4",
     "gpt-oss": "gptoss",
     "gpt_oss": "gptoss",
     "granite": "granite",

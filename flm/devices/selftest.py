@@ -17,8 +17,8 @@ REINSTALL = "pip install 'onnxruntime>=1.31.1,<2'"
 def self_test() -> None:
     """Raises DeviceUnavailable naming the operator. Takes a few milliseconds."""
     random = np.random.default_rng(0)
-    checks = (_matmul_nbits, _gather_quantized, _norms, _quick_gelu, _attention, _experts)
-    for check in checks:
+    norms, attention = (_norms, _quick_gelu), (_attention, _shared_attention)
+    for check in (_matmul_nbits, _gather_quantized, *norms, *attention, _experts):
         for name, got, wanted, tolerance in check(random):
             if got.shape != wanted.shape or not np.allclose(got, wanted, atol=tolerance):
                 raise DeviceUnavailable(
@@ -206,6 +206,31 @@ def _attention(random: np.random.Generator) -> list[Case]:
             wanted[token] = np.exp(scores) / total[:, None] @ values[seen]
         cases.append(("GroupQueryAttention", y[0], wanted.reshape(new, 2 * width), 1e-4))
     return cases
+
+
+def _shared_attention(random: np.random.Generator) -> list[Case]:
+    """Two heads over one kv head: three rows held, none new, no rotation."""
+    width, held, capacity = 16, 3, 8
+    query = random.standard_normal((1, 1, 2 * width), dtype=np.float32)
+    rows = random.standard_normal((2, 1, 1, capacity, width), dtype=np.float32)
+    inputs = {
+        "query": query,
+        "no_key": np.zeros((1, 0, width), np.float32),
+        "no_value": np.zeros((1, 0, width), np.float32),
+        "key": rows[0],
+        "value": rows[1],
+        "lengths": np.array([held - 1], np.int32),
+        "total": np.array([held], np.int32),
+        "cos": np.ones((capacity, width // 2), np.float32),
+        "sin": np.zeros((capacity, width // 2), np.float32),
+        "positions": np.array([[held - 1]]),
+    }
+    heads: dict[str, Any] = {"num_heads": 2, "kv_num_heads": 1, "do_rotary": 1}
+    (y,) = _run("GroupQueryAttention", inputs, domain=MICROSOFT, **heads)
+    key, value = rows[:, 0, 0, :held]
+    shares = np.exp(query.reshape(2, width) @ key.T / np.sqrt(width))
+    wanted = shares / shares.sum(-1, keepdims=True) @ value
+    return [("GroupQueryAttention", y, wanted.reshape(1, 1, 2 * width), 1e-4)]
 
 
 def _experts(random: np.random.Generator) -> list[Case]:

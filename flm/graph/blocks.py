@@ -51,6 +51,18 @@ class Heads:
     sinks: tuple[str, Array] | None = None  # (name, [count]): scores that take a share of nothing
 
 
+@dataclass(frozen=True, slots=True)
+class SharedRows:
+    """Names of what one token a lane attends to: keys and values [B,kv_heads,R,width], how many of
+    them count, less one, [B], and the most [1].
+    """
+
+    key: str
+    value: str
+    lengths: str
+    total: str
+
+
 class Blocks:
     """Emits into one graph; `memory` lists what the model carries from token to token, `notes` what
     whoever compiles it should know.
@@ -64,7 +76,7 @@ class Blocks:
         self._epsilon = epsilon
         self.ids = emitter.input(IDS, "int64", ["B", "T"])
         self._last = emitter.input(LAST, "int64", [1])
-        offsets = emitter.input(OFFSETS, "int32", ["B"])
+        self._offsets = offsets = emitter.input(OFFSETS, "int32", ["B"])
         with emitter.scope("frame"):
             (tokens,) = emitter.op("Shape", [self.ids], start=1, end=2)
             (count,) = emitter.op("Cast", [tokens], to=6)
@@ -131,8 +143,8 @@ class Blocks:
     def scaled(self, x: str, factor: float) -> str:
         if factor == 1:
             return x
-        stored = self.e.store.put(f"factor.{factor!r}", np.array([factor], np.float32))
-        return self.e.op("Mul", [x, self.e.weight(stored)])[0]
+        stored = self.vector(f"factor.{factor!r}", np.array([factor], np.float32))
+        return self.e.op("Mul", [x, stored])[0]
 
     def embedding(self, matrix: Matrix) -> str:
         """ids [B,T] to [B,T,K]; a head tied to it shares its bytes."""
@@ -153,9 +165,14 @@ class Blocks:
         attributes["flat"] = [0, 0, weight.columns]
         return self.e.call(functions.qembedding_min(), inputs, **attributes)[0]
 
-    def head(self, x: str, matrix: Matrix) -> None:
-        """The logits: [B,1,vocabulary]."""
-        self.linear(x, matrix, output=LOGITS)
+    def head(self, x: str, matrix: Matrix, *, cap: float | None = None) -> None:
+        """The logits: [B,1,vocabulary]; with a cap, cap * tanh of what the product gives."""
+        if cap is None:
+            self.linear(x, matrix, output=LOGITS)
+        else:
+            (bent,) = self.e.op("Tanh", [self.linear(x, matrix)])
+            factor = self.vector(f"factor.{cap!r}", np.array([cap], np.float32))
+            self.e.op("Mul", [bent, factor], [LOGITS])
         self.e.output(LOGITS, "float32", ["B", 1, matrix.shape[0]])
 
     def rms_norm(self, x: str, name: str, weight: Array) -> str:
@@ -228,6 +245,52 @@ class Blocks:
             row_type={"float32": 1, "float16": 10}[dtype],
         )
         return y
+
+    def shared_rows(self, layer: int, h: Heads) -> SharedRows:
+        """What `layer` has stored up to the wanted token, for others to attend to: within a window,
+        no more than that is looked at, however many rows there are.
+        """
+        key, value = (f"layers.{layer}.{name}{OUT}" for name in ("key", "value"))
+        positions = self._wanted_positions()
+        if h.window is None:
+            return self._counted(key, value, positions)
+        first = self.e.op("Sub", [positions, self.e.constant(h.window - 1, "int32")])[0]
+        first = self.e.op("Max", [first, self.e.constant(0, "int32")])[0]
+        seen = self.e.op("Sub", [positions, first])[0]
+        (capacity,) = self.e.op("Shape", [key], start=2, end=3)
+        (end,) = self.e.op("Sub", [capacity, self.e.constant([1])])
+        steps = np.arange(h.window, dtype=np.int64).repeat(h.kv_count).reshape(h.window, -1).T
+        stored = self.e.store.put(f"steps.{h.window}.{h.kv_count}", steps[None, :, :, None])
+        (first,) = self.e.op("Cast", [first], to=7)
+        (first,) = self.e.op("Unsqueeze", [first, self.e.constant([1, 2, 3])])
+        (rows,) = self.e.op("Add", [first, self.e.weight(stored)])
+        (rows,) = self.e.op("Min", [rows, end])  # beyond the lane's room nothing counts
+        key, value = (self.e.op("GatherND", [x, rows], batch_dims=2)[0] for x in (key, value))
+        return self._counted(key, value, seen)
+
+    def attend_shared(self, query: str, rows: SharedRows, h: Heads, r: Rotary) -> str:
+        """query [B,1,heads*width] of the wanted token, attended: [B,1,heads*width]."""
+        positions = self.e.op("Cast", [self._wanted_positions()], to=7)[0]
+        positions = self.e.op("Unsqueeze", [positions, self.e.constant([1])])[0]
+        return self.e.call(
+            functions.shared_attention(),
+            [query, rows.key, rows.value, rows.lengths, rows.total, r.cos, r.sin, positions],
+            num_heads=h.count,
+            kv_num_heads=h.kv_count,
+            scale=h.scale,
+            row_type={"float32": 1, "float16": 10}[self._numerics.row_dtype],
+            no_rows=[0, h.kv_count * h.width],
+        )[0]
+
+    def _wanted_positions(self) -> str:
+        """[B] int32: where in each lane the token stands whose row `last` keeps."""
+        (last,) = self.e.op("Cast", [self._last], to=6)
+        return self.e.op("Add", [self._offsets, last])[0]
+
+    def _counted(self, key: str, value: str, lengths: str) -> SharedRows:
+        (longest,) = self.e.op("ReduceMax", [lengths], keepdims=1)
+        (total,) = self.e.op("Add", [longest, self.e.constant([1], "int32")])
+        return SharedRows(key, value, lengths, total)
 
     def state(self, name: str, shape: tuple[int, ...]) -> str:
         """A state tensor of memory, written over itself by whoever reads it here."""

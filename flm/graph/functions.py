@@ -186,6 +186,41 @@ def attention(*, packed: bool) -> "onnx.FunctionProto":
 
 
 @cache
+def shared_attention() -> "onnx.FunctionProto":
+    """One token a lane attends to rows that another layer has stored, turned already: query
+    [B,1,heads*width], rows [B,kv_heads,R,width] of type `row_type`, lengths [B] int32 (how many
+    count, less one), total int32 (the most), positions [B,1] of the tokens. `no_rows` is
+    [0, kv_heads*width]: what is cut off the query as keys and values to append, none.
+    """
+    inputs = ["query", "key_rows", "value_rows", "lengths", "total", "cos", "sin", "positions"]
+    rest = ["key_rows", "value_rows", "lengths", "total", "cos", "sin", "positions"]
+    return _function(
+        "SharedAttention",
+        inputs,
+        ["y"],
+        ["num_heads", "kv_num_heads", "scale", "row_type", "no_rows"],
+        [
+            _node("Cast", ["query"], ["query_cast"], to=_ref("int", "row_type")),
+            _node("Constant", [], ["starts"], value_ints=[0, 0]),
+            _node("Constant", [], ["ends"], value_ints=_ref("ints", "no_rows")),
+            _node("Constant", [], ["axes"], value_ints=[1, 2]),
+            _node("Slice", ["query_cast", "starts", "ends", "axes"], ["none"]),
+            _node(
+                "GroupQueryAttention",
+                ["query_cast", "none", "none", *rest],
+                ["attended"],
+                MICROSOFT,
+                num_heads=_ref("int", "num_heads"),
+                kv_num_heads=_ref("int", "kv_num_heads"),
+                scale=_ref("float", "scale"),
+                do_rotary=1,
+            ),
+            _node("Cast", ["attended"], ["y"], to=1),
+        ],
+    )
+
+
+@cache
 def causal_conv() -> "onnx.FunctionProto":
     """Depthwise convolution over time, then silu: x [B,T,C], weight [C,1,k], tail [B,k-1,C]."""
     node = _node(

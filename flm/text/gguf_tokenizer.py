@@ -24,11 +24,11 @@ def write_tokenizer(metadata: Mapping[str, Any], folder: Path) -> None:
     vocabulary = read_vocabulary(metadata)
     if vocabulary.model == "gpt2":
         tokenizer, add_bos = _byte_level(vocabulary)
-    elif vocabulary.model == "llama":
+    elif vocabulary.model in ("llama", "gemma4"):
         tokenizer, add_bos = _sentencepiece(vocabulary, metadata.get("general.architecture"))
     else:
         raise UnsupportedModel(
-            f"the tokenizer model {vocabulary.model!r} is not supported, only gpt2 and llama are",
+            f"the tokenizer model {vocabulary.model!r} is none of gpt2, llama and gemma4",
             fix="use a model of a supported family (flm list)",
         )
     _write(folder / "tokenizer.json", json.dumps(tokenizer, ensure_ascii=False))
@@ -86,9 +86,12 @@ def _byte_level(vocabulary: GgufVocabulary) -> tuple[dict[str, Any], bool]:
 
 
 def _sentencepiece(vocabulary: GgufVocabulary, architecture: object) -> tuple[dict[str, Any], bool]:
-    """(tokenizer.json, whether a bos token comes first) of a SentencePiece BPE vocabulary."""
-    if not vocabulary.scores:
-        raise bad_metadata("ggml.scores", "is missing or empty")
+    """(tokenizer.json, whether a bos token comes first) of a SentencePiece BPE vocabulary: its
+    merges are given by its tokens' scores, but for gemma4, which lists them.
+    """
+    given = "merges" if vocabulary.model == "gemma4" else "scores"
+    if not getattr(vocabulary, given):
+        raise bad_metadata(f"ggml.{given}", "is missing or empty")
     prefix = vocabulary.add_space_prefix is not False
     added = _added_tokens(vocabulary)
     for token in added:
@@ -119,7 +122,7 @@ def _sentencepiece(vocabulary: GgufVocabulary, architecture: object) -> tuple[di
             "fuse_unk": True,
             "byte_fallback": True,
             "vocab": {token: id_ for id_, token in enumerate(vocabulary.tokens)},
-            "merges": _merges_by_score(vocabulary),
+            "merges": vocabulary.merges if given == "merges" else _merges_by_score(vocabulary),
         },
     }
     return tokenizer, vocabulary.add_bos is not False

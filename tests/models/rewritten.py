@@ -33,11 +33,19 @@ PUBLISHED = {
     "ffn_down": "mlp.down_proj",
     "post_attention_norm": "post_attention_layernorm",
     "post_ffw_norm": "post_feedforward_layernorm",
+    "layer_output_scale": "layer_scalar",
+    "per_layer_token_embd": "model.embed_tokens_per_layer",
+    "per_layer_model_proj": "model.per_layer_model_projection",
+    "per_layer_proj_norm": "model.per_layer_projection_norm",
+    "inp_gate": "per_layer_input_gate",
+    "proj": "per_layer_projection",
+    "post_norm": "post_per_layer_input_norm",
 }
 # Where an architecture means something else by it.
 OTHERWISE = {
     ("phi3", "ffn_up"): "mlp.gate_up_proj",
     ("gemma3", "ffn_norm"): "pre_feedforward_layernorm",
+    ("gemma4", "ffn_norm"): "pre_feedforward_layernorm",
 }
 INTERLEAVED = ("llama", "granite")  # whose query and key rows the converter permutes
 NORMS_LESS_ONE = ("gemma3",)  # to whose norms the converter adds 1
@@ -99,7 +107,8 @@ def published(
 def published_name(kind: str, name: str) -> str:
     *block, tensor, suffix = name.rsplit(".", 2)
     where = f"model.layers.{block[0].removeprefix('blk.')}." if block else ""
-    return f"{where}{OTHERWISE.get((kind, tensor), PUBLISHED[tensor])}.{suffix}"
+    theirs = OTHERWISE.get((kind, tensor), PUBLISHED[tensor])
+    return where + (theirs if theirs == "layer_scalar" else f"{theirs}.{suffix}")
 
 
 def write_safetensors(path: Path, tensors: Mapping[str, npt.NDArray[np.generic]]) -> None:

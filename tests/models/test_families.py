@@ -29,6 +29,7 @@ TYPES = {
     "granite": "Q4_0",
     "phi3": "Q4_K_M",
     "gemma3": "Q4_0",
+    "gemma4": "Q4_0",
 }
 # Phi-3's expected logits are of a prompt within its original context.
 CONTEXT_LENGTH = {"phi3": 512}

@@ -118,11 +118,11 @@ def vocabulary() -> tuple[list[str], list[float]]:
     return metadata["tokenizer.ggml.tokens"], metadata["tokenizer.ggml.scores"]
 
 
-def merged_by_hand(text: str) -> list[int]:
+def merged_by_hand(text: str, prefix: str = "▁") -> list[int]:
     """SentencePiece's rule, slowly: join the neighbours whose union scores best, leftmost first."""
     tokens, scores = vocabulary()
     score = {t: scores[i] for i, t in enumerate(tokens) if i > 260}
-    pieces = list("▁" + text.replace(" ", "▁")) if text else []
+    pieces = list(prefix + text.replace(" ", "▁")) if text else []
     while True:
         joins = [
             (-score[pieces[i] + pieces[i + 1]], i)
@@ -166,6 +166,28 @@ def test_sentencepiece_without_a_space_prefix(tmp_path: Path) -> None:
     tokenizer = written(sentencepiece() | {"tokenizer.ggml.add_space_prefix": False}, tmp_path)
     assert tokenizer.decode(tokenizer.encode(" the fox")) == " the fox"
     assert not tokenizer.drops_first_space
+
+
+@pytest.fixture(scope="module")
+def gemma4(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+    """The same vocabulary as Gemma 4's files have it: with its merges, best first."""
+    metadata, folder = sentencepiece(), tmp_path_factory.mktemp("gemma4")
+    write_tokenizer(metadata, folder)
+    merges = json.loads((folder / "tokenizer.json").read_text())["model"]["merges"]
+    changed = {
+        "model": "gemma4",
+        "merges": [" ".join(merge) for merge in merges],
+        "scores": [0.0] * len(metadata["tokenizer.ggml.tokens"]),
+        "add_space_prefix": False,
+    }
+    return written(metadata | {f"tokenizer.ggml.{k}": v for k, v in changed.items()}, folder)
+
+
+@given(WORDS.map("".join) | WORDS.map(" ".join))
+def test_gemma4_merges_as_listed_and_puts_no_space_first(gemma4: Tokenizer, text: str) -> None:
+    ids = gemma4.encode(text)
+    assert ids == merged_by_hand(text, prefix="")
+    assert gemma4.decode(ids) == text
 
 
 def test_phi3_control_tokens_swallow_white_space(tmp_path: Path) -> None:
