@@ -23,6 +23,7 @@ FOLDER = ROOT / ".cache" / "bench"
 TEMPLATE = ROOT / "tests" / "fixtures" / "templates" / "tools_first.jinja"
 SEED = 35
 UNLIKELY = 0.05  # of an embedding's usual length, for tokens that should never win
+UNUSED = 5  # GGUF's type of a token that text never gives
 TOKENIZER_KEYS = (
     "bos_token_id",
     "eos_token_id",
@@ -129,8 +130,8 @@ def _write(path: Path, vocabulary: GgufFile, shape: Shape, type: str) -> None:
     writer.add_name(f"{shape.name} shape, random weights")
     writer.add_file_type(LlamaFileType[f"MOSTLY_{type}"])
     writer.add_quantization_version(2)
-    _add_sizes(writer, shape)
-    _add_tokenizer(writer, vocabulary)
+    add_sizes(writer, shape)
+    add_tokenizer(writer, vocabulary)
     tokens = vocabulary.metadata["tokenizer.ggml.tokens"]
     for name, values in _tensors(shape, tokens):
         if values.ndim == 2 and "conv1d" not in name:
@@ -140,7 +141,7 @@ def _write(path: Path, vocabulary: GgufFile, shape: Shape, type: str) -> None:
     _finish(writer, path)
 
 
-def _add_sizes(writer: Any, s: Shape) -> None:
+def add_sizes(writer: Any, s: Shape) -> None:
     writer.add_block_count(s.layers)
     writer.add_context_length(s.context_length)
     writer.add_embedding_length(s.width)
@@ -164,12 +165,15 @@ def _add_sizes(writer: Any, s: Shape) -> None:
     writer.add_array("qwen35.attention.recurrent_layers", recurrent)
 
 
-def _add_tokenizer(writer: Any, vocabulary: GgufFile) -> None:
+def add_tokenizer(writer: Any, vocabulary: GgufFile, *, tokens_least: int = 0) -> None:
+    """SmolLM2's, and unused tokens up to as many as a model's own would have."""
     keys = vocabulary.metadata
+    tokens, types = keys["tokenizer.ggml.tokens"], keys["tokenizer.ggml.token_type"]
+    unused = range(len(tokens), tokens_least)
     writer.add_tokenizer_model(keys["tokenizer.ggml.model"])
     writer.add_tokenizer_pre(keys["tokenizer.ggml.pre"])
-    writer.add_token_list(keys["tokenizer.ggml.tokens"])
-    writer.add_token_types(keys["tokenizer.ggml.token_type"])
+    writer.add_token_list([*tokens, *(f"<|unused {token}|>" for token in unused)])
+    writer.add_token_types([*types, *(UNUSED for _ in unused)])
     writer.add_token_merges(keys["tokenizer.ggml.merges"])
     for key in TOKENIZER_KEYS:
         value = keys[f"tokenizer.ggml.{key}"]
