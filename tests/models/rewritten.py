@@ -82,6 +82,19 @@ def published(
     """A Hugging Face folder of the same model as 32-bit floats (`values`, or what flm reads), under
     transformers' names: beside `config`, tensors.json lists them, layer 0 standing for all.
     """
+    tensors = published_tensors(file, values)
+    wanted = json.loads(config.with_name("tensors.json").read_text())
+    first = {n: list(a.shape) for n, a in tensors.items() if ".layers." not in n or ".0." in n}
+    assert first == wanted
+    folder.mkdir()
+    (folder / "config.json").write_bytes(config.read_bytes())
+    write_safetensors(folder / "model.safetensors", tensors)
+    return folder
+
+
+def published_tensors(
+    file: GgufFile, values: Mapping[str, Floats] | None = None
+) -> dict[str, Floats]:
     tensors = {}
     kind = file.text("general.architecture")
     for name, array in (values or floats(file)).items():
@@ -95,13 +108,7 @@ def published(
         if kind in NORMS_LESS_ONE and name.endswith("norm.weight"):
             array = array - 1
         tensors[published_name(kind, name)] = array
-    wanted = json.loads(config.with_name("tensors.json").read_text())
-    first = {n: list(a.shape) for n, a in tensors.items() if ".layers." not in n or ".0." in n}
-    assert first == wanted
-    folder.mkdir()
-    (folder / "config.json").write_bytes(config.read_bytes())
-    write_safetensors(folder / "model.safetensors", tensors)
-    return folder
+    return tensors
 
 
 def published_name(kind: str, name: str) -> str:
