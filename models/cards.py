@@ -16,11 +16,6 @@ from flm.errors import ModelNotFound
 # FastFlowLM's models (name: sizes) whose families have no folder here yet.
 NOT_YET: Mapping[str, str] = {
     "embed-gemma": "300m",
-    "lfm2": "1.2b 2.6b",
-    "lfm2-trans": "2.6b",
-    "lfm2.5-it": "1.2b",
-    "lfm2.5-tk": "1.2b",
-    "qwen2.5-it": "3b",
     "qwen2.5vl-it": "3b",
     "qwen3vl-it": "4b",
     "translategemma": "4b",

@@ -25,8 +25,10 @@ FAMILIES: Mapping[str, str] = {
     "gpt-oss": "gptoss",
     "gpt_oss": "gptoss",
     "granite": "granite",
+    "lfm2": "lfm2",
     "llama": "llama",
     "phi3": "phi3",
+    "qwen2": "qwen2",
     "qwen3": "qwen3",
     "qwen35": "qwen35",
     "qwen35moe": "qwen35moe",
@@ -34,6 +36,7 @@ FAMILIES: Mapping[str, str] = {
     "qwen3_5_moe": "qwen35moe",
     "qwen3_5_moe_text": "qwen35moe",
     "qwen3_5_text": "qwen35",
+    "smollm3": "smollm3",
 }
 
 

@@ -100,7 +100,7 @@ def _from_gguf(source: GgufFile) -> Shape:
         width=width,
         mlp_width=int(number("feed_forward_length", wide)),
         heads=heads,
-        kv_heads=int(number("attention.head_count_kv", heads)),
+        kv_heads=_kv_heads(source, f"{architecture}.attention.head_count_kv", heads),
         head_width=head_width,
         epsilon=number("attention.layer_norm_rms_epsilon"),
         context_length=int(number("context_length")),
@@ -108,6 +108,17 @@ def _from_gguf(source: GgufFile) -> Shape:
         rope_scaling=_gguf_scaling(source, architecture),
         rotary_width=int(number("rope.dimension_count", head_width)),
     )
+
+
+def _kv_heads(source: GgufFile, key: str, heads: int) -> int:
+    """Of the layers that attend: they are listed by layer where some do not, and have 0."""
+    listed = source.metadata.get(key)
+    if not isinstance(listed, list):
+        return int(source.number(key, heads))
+    counts = {count for count in listed if count != 0}
+    if len(counts) != 1 or not all(isinstance(count, int) for count in counts):
+        raise contradiction(source.path, f"its layers have {listed} kv heads")
+    return int(counts.pop())
 
 
 def _gguf_scaling(source: GgufFile, architecture: str) -> dict[str, Any]:

@@ -213,11 +213,12 @@ class Blocks:
         index: int,
         parts: tuple[Matrix, ...],
         h: Heads,
-        r: Rotary,
+        r: Rotary | None,
         norms: tuple[tuple[str, Array], tuple[str, Array]] | None = None,
     ) -> str:
         """Query, key and value of x [B,T,K], attended: [B,T,heads*width]. `norms`
-        (name, weight [width]) are of each head's query and key.
+        (name, weight [width]) are of each head's query and key; without `r` nothing tells
+        positions apart but what may be seen.
         """
         if norms:
             q, k, v = self.linears(x, *parts)
@@ -227,21 +228,23 @@ class Blocks:
         qkv = [self.linear(x, *parts)] if packed else [self.linear(x, part) for part in parts]
         return self.attend(qkv, index, h, r)
 
-    def attend(self, qkv: Sequence[str], index: int, h: Heads, r: Rotary) -> str:
+    def attend(self, qkv: Sequence[str], index: int, h: Heads, r: Rotary | None) -> str:
         """Query, key and value (or all in one), [B,T,...] each: [B,T,heads*width]."""
         key, value = (self.rows(f"layers.{index}.{name}", h) for name in ("key", "value"))
         dtype, sinks = self._numerics.row_dtype, list[str]()
         if h.sinks:
             name, scores = h.sinks
             sinks = [self.vector(f"{name}.{dtype}", scores.astype(dtype))]
+        turned = [r.cos, r.sin] if r else ["", ""]
         y, *_ = self.e.call(
             functions.attention(packed=len(qkv) == 1),
-            [*qkv, key, value, self._lengths, self._total, r.cos, r.sin, *sinks],
+            [*qkv, key, value, self._lengths, self._total, *turned, *sinks],
             [self.e.path("attended"), key + OUT, value + OUT],
             num_heads=h.count,
             kv_num_heads=h.kv_count,
             scale=h.scale,
             window=-1 if h.window is None else h.window,
+            rotary=int(r is not None),
             row_type={"float32": 1, "float16": 10}[dtype],
         )
         return y
@@ -298,11 +301,14 @@ class Blocks:
         self.e.output(name + OUT, "float32", ["B", *shape])
         return self.e.input(name, "float32", ["B", *shape])
 
-    def causal_conv(self, x: str, tail: str, name: str, weight: Array) -> str:
-        """x [B,T,C] over time with weight [C,k], silu; `tail` is the k-1 inputs before."""
+    def causal_conv(
+        self, x: str, tail: str, name: str, weight: Array, *, activation: str = "silu"
+    ) -> str:
+        """x [B,T,C] over time with weight [C,k]; `tail` is the k-1 inputs before."""
         stored = self.e.weight(self.e.store.put(name, weight[:, None]))
         outputs = [self.e.path("convolved"), tail + OUT]
-        return self.e.call(functions.causal_conv(), [x, stored, tail], outputs)[0]
+        inputs = [x, stored, tail]
+        return self.e.call(functions.causal_conv(), inputs, outputs, activation=activation)[0]
 
     def head_norm(
         self, x: str, heads: int, name: str, weight: Array, *, epsilon: float | None = None

@@ -34,6 +34,7 @@ def ref(kind: str, name: str) -> "onnx.AttributeProto":
         "int": onnx.AttributeProto.INT,
         "ints": onnx.AttributeProto.INTS,
         "float": onnx.AttributeProto.FLOAT,
+        "string": onnx.AttributeProto.STRING,
     }
     return onnx.AttributeProto(ref_attr_name=name, type=kinds[kind])
 

@@ -147,13 +147,13 @@ def add_rms_norm() -> "onnx.FunctionProto":
 
 @cache
 def attention(*, packed: bool) -> "onnx.FunctionProto":
-    """Rotary positions, rows appended in place, grouped-query attention over the last `window` rows
-    (-1: all so far), a token's own among them.
+    """Rotary positions where `rotary` is 1, rows appended in place, grouped-query attention over
+    the last `window` rows (-1: all so far), a token's own among them.
 
     query [B,T,heads*width] (packed: query, key and value in one), key and value
     [B,T,kv_heads*width], rows [B,kv_heads,capacity,width] of type `row_type`, lengths [B] int32
-    (rows with this pass, less one), total int32 (the longest), cos and sin [positions, width/2];
-    sinks [heads], if given, are scores besides the rows', of type `row_type`.
+    (rows with this pass, less one), total int32 (the longest), cos and sin [positions, width/2] if
+    `rotary`; sinks [heads], if given, are scores besides the rows', of type `row_type`.
     """
     parts = ["query"] if packed else ["query", "key", "value"]
     cast, missing = [f"{part}_cast" for part in parts], [""] * (3 - len(parts))
@@ -167,13 +167,13 @@ def attention(*, packed: bool) -> "onnx.FunctionProto":
         kv_num_heads=_ref("int", "kv_num_heads"),
         scale=_ref("float", "scale"),
         local_window_size=_ref("int", "window"),
-        do_rotary=1,
+        do_rotary=_ref("int", "rotary"),
     )
     return _function(
         "PackedAttention" if packed else "Attention",
         [*parts, *rest, "sinks"],
         ["y", "key_rows", "value_rows"],
-        ["num_heads", "kv_num_heads", "scale", "window", "row_type"],
+        ["num_heads", "kv_num_heads", "scale", "window", "rotary", "row_type"],
         [
             *[
                 _node("Cast", [part], [name], to=_ref("int", "row_type"))
@@ -222,18 +222,20 @@ def shared_attention() -> "onnx.FunctionProto":
 
 @cache
 def causal_conv() -> "onnx.FunctionProto":
-    """Depthwise convolution over time, then silu: x [B,T,C], weight [C,1,k], tail [B,k-1,C]."""
+    """Depthwise convolution over time, then `activation` (silu or none): x [B,T,C],
+    weight [C,1,k], tail [B,k-1,C].
+    """
     node = _node(
         "CausalConvWithState",
         ["x", "weight", "", "tail"],
         ["y", "next_tail"],
         MICROSOFT,
-        activation="silu",
+        activation=_ref("string", "activation"),
         ndim=1,
         channels_last=1,
     )
     inputs = ["x", "weight", "tail"]
-    return _function("CausalConv", inputs, ["y", "next_tail"], [], [node])
+    return _function("CausalConv", inputs, ["y", "next_tail"], ["activation"], [node])
 
 
 @cache

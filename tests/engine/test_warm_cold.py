@@ -111,9 +111,12 @@ ASKED = {
     "gemma3.Q4_0": FEW,
     "gptoss.MXFP4_MOE": FEW,
     "granite.Q4_0": FEW,
+    "lfm2.Q4_0": FEW,
     "phi3.Q4_K_M": FEW,
+    "qwen2.Q4_0": FEW,
     "qwen3.Q4_0": FEW,
     "qwen35moe.Q4_0": FEW,
+    "smollm3.Q4_0": FEW,
 }
 
 

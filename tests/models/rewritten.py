@@ -1,6 +1,7 @@
 """A GGUF file's model in other clothes, so that one small file tests every way in."""
 
 import json
+import re
 import struct
 from collections.abc import Mapping
 from math import prod
@@ -46,8 +47,20 @@ OTHERWISE = {
     ("phi3", "ffn_up"): "mlp.gate_up_proj",
     ("gemma3", "ffn_norm"): "pre_feedforward_layernorm",
     ("gemma4", "ffn_norm"): "pre_feedforward_layernorm",
+    ("lfm2", "token_embd_norm"): "model.embedding_norm",
+    ("lfm2", "attn_norm"): "operator_norm",
+    ("lfm2", "attn_q_norm"): "self_attn.q_layernorm",
+    ("lfm2", "attn_k_norm"): "self_attn.k_layernorm",
+    ("lfm2", "attn_output"): "self_attn.out_proj",
+    ("lfm2", "ffn_norm"): "ffn_norm",
+    ("lfm2", "ffn_gate"): "feed_forward.w1",
+    ("lfm2", "ffn_up"): "feed_forward.w3",
+    ("lfm2", "ffn_down"): "feed_forward.w2",
+    ("lfm2", "shortconv.in_proj"): "conv.in_proj",
+    ("lfm2", "shortconv.conv"): "conv.conv",
+    ("lfm2", "shortconv.out_proj"): "conv.out_proj",
 }
-INTERLEAVED = ("llama", "granite")  # whose query and key rows the converter permutes
+INTERLEAVED = ("llama", "granite", "smollm3")  # whose query and key rows the converter permutes
 NORMS_LESS_ONE = ("gemma3",)  # to whose norms the converter adds 1
 
 
@@ -80,12 +93,14 @@ def published(
     file: GgufFile, config: Path, folder: Path, values: Mapping[str, Floats] | None = None
 ) -> Path:
     """A Hugging Face folder of the same model as 32-bit floats (`values`, or what flm reads), under
-    transformers' names: beside `config`, tensors.json lists them, layer 0 standing for all.
+    transformers' names: beside `config`, tensors.json lists each, of the first layer that has it.
     """
     tensors = published_tensors(file, values)
     wanted = json.loads(config.with_name("tensors.json").read_text())
-    first = {n: list(a.shape) for n, a in tensors.items() if ".layers." not in n or ".0." in n}
-    assert first == wanted
+    first: dict[str, str] = {}
+    for name in tensors:
+        first.setdefault(re.sub(r"\.\d+\.", ".", name), name)
+    assert {name: list(tensors[name].shape) for name in first.values()} == wanted
     folder.mkdir()
     (folder / "config.json").write_bytes(config.read_bytes())
     write_safetensors(folder / "model.safetensors", tensors)
@@ -107,14 +122,18 @@ def published_tensors(
             array = np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(array.shape)
         if kind in NORMS_LESS_ONE and name.endswith("norm.weight"):
             array = array - 1
+        if name.endswith("shortconv.conv.weight"):
+            array = array[:, None]
         tensors[published_name(kind, name)] = array
     return tensors
 
 
 def published_name(kind: str, name: str) -> str:
-    *block, tensor, suffix = name.rsplit(".", 2)
-    where = f"model.layers.{block[0].removeprefix('blk.')}." if block else ""
-    theirs = OTHERWISE.get((kind, tensor), PUBLISHED[tensor])
+    parts = re.fullmatch(r"(?:blk\.(\d+)\.)?(.+)\.(weight|bias)", name)
+    assert parts, name
+    layer, tensor, suffix = parts.groups()
+    where = f"model.layers.{layer}." if layer else ""
+    theirs = OTHERWISE.get((kind, tensor)) or PUBLISHED[tensor]
     return where + (theirs if theirs == "layer_scalar" else f"{theirs}.{suffix}")
 
 

@@ -25,7 +25,9 @@ from tests.models.rewritten import float_gguf, published
 
 TYPES = {
     "llama": "Q4_K_M",
+    "qwen2": "Q4_0",
     "qwen3": "Q4_0",
+    "smollm3": "Q4_0",
     "granite": "Q4_0",
     "phi3": "Q4_K_M",
     "gemma3": "Q4_0",

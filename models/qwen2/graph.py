@@ -1,0 +1,25 @@
+"""Qwen2.5, dense: as llama, with biases of query, key and value."""
+
+from flm.graph.blocks import Blocks, Heads, Numerics
+from flm.graph.emit import Emitter
+from flm.models.decoder import emit_decoder, sizes_of
+from flm.models.family import Emitted, Source
+from flm.models.qwen2 import names
+from flm.models.rope import rope_of
+from flm.models.shape import shape_of
+from flm.models.weights import Weights
+
+
+def emit(source: Source, emitter: Emitter, numerics: Numerics) -> Emitted:
+    shape = shape_of(source)
+    w = Weights(source, names.GGUF, names.HUGGING_FACE, sizes_of(shape))
+    b = Blocks(emitter, numerics, epsilon=shape.epsilon)
+    heads = Heads(shape.heads, shape.kv_heads, shape.head_width, shape.head_width**-0.5)
+    rope = rope_of(w, shape)
+    rotary = b.rotary(rope.frequencies, shape.context_length, magnitude=rope.magnitude)
+
+    def mixer(x: str, layer: int) -> str:
+        parts = (w.matrix("query", layer), w.matrix("key", layer), w.matrix("value", layer))
+        return b.attention(x, layer, parts, heads, rotary)
+
+    return emit_decoder(b, w, shape, mixer)
