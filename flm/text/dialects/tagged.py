@@ -75,15 +75,23 @@ class _Draft:
                     self._held = text
                     break
                 self._reader, self._read = CallReader(self._grammar, self._tools), []
-            # One by one, so that any cut of the text is given up at the same place.
-            self._held, text = self._held + text[0], text[1:]
-            self._read += self._reader.add(self._held[-1])
-            if any(delta.kind is DeltaKind.CONTENT for delta in self._read):
-                waits = held_length(self._held, self._opens)
-                passed = len(self._held) - waits
+            length, goes_on = self._try(self._reader, text)
+            self._held, text = self._held + text[:length], text[length:]
+            if not goes_on:
+                passed = len(self._held) - held_length(self._held, self._opens)
                 deltas += _thought(self._held[:passed])
                 text, self._held, self._reader = self._held[passed:] + text, "", None
         return joined(deltas)
+
+    def _try(self, reader: CallReader, text: str) -> tuple[int, bool]:
+        """How much of the text was read, and whether all of it is calls."""
+        # One by one, so that any cut of the text is given up at the same place.
+        for length, char in enumerate(text, 1):
+            read = reader.add(char)
+            self._read += read
+            if any(delta.kind is DeltaKind.CONTENT for delta in read):
+                return length, False
+        return len(text), True
 
     def close(self) -> list[Delta]:
         """The thought is over: what looked like calls was a draft."""
