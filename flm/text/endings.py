@@ -15,6 +15,7 @@ _ENDINGS = frozenset(
         "<|call|>",
         "<end_of_turn>",
         "<turn|>",
+        "<|tool_response>",  # Gemma 4 opens the answer to its call
         "<end_of_utterance>",
         "<｜end▁of▁sentence｜>",
     }

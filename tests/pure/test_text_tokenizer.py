@@ -92,6 +92,10 @@ def test_ends_of_a_reply_are_declared_or_known_by_name(folder: Path) -> None:
     assert Tokenizer.load(folder).eos_ids == {7}
 
 
+def test_a_call_whose_answer_the_model_opens_ends_the_reply() -> None:
+    assert ending_ids({"<turn|>": 1, "<|tool_response>": 2, "<tool_call|>": 3}, []) == [1, 2]
+
+
 def test_harmony_messages_end_without_ending_the_reply() -> None:
     special = {"<|start|>": 1, "<|end|>": 2, "<|return|>": 3, "<|call|>": 4}
     assert ending_ids(special, []) == [3, 4]
