@@ -237,13 +237,13 @@ class Engine:
     def _pass(self) -> None:
         self._admitted = 0
         ready = self._ready()
-        alone = len(ready) == 1 and not self._waiting
-        idle = any(active.idle for active in ready)
+        alone, idle = len(ready) == 1 and not self._waiting, any(active.idle for active in ready)
         step = schedule(
             (active.sequence for active in ready),
             chunk_len=self._pace.chunk_len_of(alone=alone, idle=idle),
             chunks_run=self._chunks_run,
             decode_is_due=self._decode_is_due,
+            first_min=self._lanes.layout.first_min,
         )
         if step is None:
             return

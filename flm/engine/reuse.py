@@ -29,7 +29,6 @@ def open_cache(
     clock: Callable[[], float],
 ) -> PrefixCache:
     """`limits.bytes` as the plan has it."""
-    read_min = 2 if layout.state else 1  # a lone row is read otherwise, and a state sums it up
     disk = None
     if limits.bytes and settings.prefix_disk_mb:
         root = settings.prefix_disk_path or settings.model_path / "prefix"
@@ -41,7 +40,7 @@ def open_cache(
                 ),
                 layout,
                 bytes_max=settings.prefix_disk_mb * MIB,
-                read_min=read_min,
+                read_min=layout.read_min,
                 warn=warn,
             )
         except DiskUnusable as error:
@@ -64,7 +63,8 @@ def open_cache(
         state_bytes=layout.state_bytes,
         log=say,
         warn=warn,
-        read_min=read_min,
+        read_min=layout.read_min,
+        first_min=layout.first_min,
         policy=POLICIES[settings.prefix_policy],
         interactive_ttl_s=settings.reuse_retained_interactive_ttl,
         ghosts_max=settings.prefix_ghosts_mb * MIB if limits.bytes else 0,

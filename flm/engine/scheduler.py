@@ -6,7 +6,8 @@
   does not wait behind a long prompt, and of several that begin alike the first reads the shared
   start to its boundary before the others come to it. Every fourth chunk is the oldest prompt's,
   so that none waits forever.
-* A chunk never crosses a cut, and leaves no single token behind: one alone is read otherwise.
+* A chunk never crosses a cut, and leaves no single token behind: one alone is read otherwise. The
+  first ones of a prompt are so long that they end at `first_min`: sooner they are, too.
 """
 
 from collections.abc import Iterable
@@ -54,7 +55,12 @@ class Pace:
 
 
 def schedule(
-    sequences: Iterable[Sequence], *, chunk_len: int, chunks_run: int, decode_is_due: bool
+    sequences: Iterable[Sequence],
+    *,
+    chunk_len: int,
+    chunks_run: int,
+    decode_is_due: bool,
+    first_min: int = 1,
 ) -> Step | None:
     """The next step of sequences in lanes, oldest first; None when there is nothing to compute.
 
@@ -68,8 +74,8 @@ def schedule(
     if not reading:
         return None
     if chunks_run % OLDEST_EVERY == OLDEST_EVERY - 1:
-        return Step((_chunk(reading[0], chunk_len),), prefill=True)
-    return Step((_chunk(min(reading, key=_left), chunk_len),), prefill=True)
+        return Step((_chunk(reading[0], chunk_len, first_min),), prefill=True)
+    return Step((_chunk(min(reading, key=_left), chunk_len, first_min),), prefill=True)
 
 
 def next_cut(sequence: Sequence) -> int:
@@ -78,9 +84,9 @@ def next_cut(sequence: Sequence) -> int:
     return next(ahead, sequence.prompt_length)
 
 
-def _chunk(sequence: Sequence, chunk_len: int) -> Span:
+def _chunk(sequence: Sequence, chunk_len: int, first_min: int) -> Span:
     start, cut = sequence.computed, next_cut(sequence)
-    length = min(max(chunk_len, 2), cut - start)
+    length = min(max(chunk_len, 2, first_min - start), cut - start)
     if cut - start - length == 1:
         length += 1 if length == 2 else -1
     assert sequence.lane is not None

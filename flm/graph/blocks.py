@@ -19,6 +19,8 @@ from flm.graph.matrices import store_matrices, store_rows
 from flm.graph.weights.blocks import Matrix
 from flm.memory.layout import MemoryTensor
 
+NO_SINK = -6e4  # takes no share of any row, and keeps attention from adding up tile by tile
+
 
 @dataclass(frozen=True, slots=True)
 class Numerics:
@@ -231,14 +233,13 @@ class Blocks:
     def attend(self, qkv: Sequence[str], index: int, h: Heads, r: Rotary | None) -> str:
         """Query, key and value (or all in one), [B,T,...] each: [B,T,heads*width]."""
         key, value = (self.rows(f"layers.{index}.{name}", h) for name in ("key", "value"))
-        dtype, sinks = self._numerics.row_dtype, list[str]()
-        if h.sinks:
-            name, scores = h.sinks
-            sinks = [self.vector(f"{name}.{dtype}", scores.astype(dtype))]
+        dtype = self._numerics.row_dtype
+        name, scores = h.sinks or (f"no_sinks.{h.count}", np.full(h.count, NO_SINK))
+        sinks = self.vector(f"{name}.{dtype}", scores.astype(dtype))
         turned = [r.cos, r.sin] if r else ["", ""]
         y, *_ = self.e.call(
             functions.attention(packed=len(qkv) == 1),
-            [*qkv, key, value, self._lengths, self._total, *turned, *sinks],
+            [*qkv, key, value, self._lengths, self._total, *turned, sinks],
             [self.e.path("attended"), key + OUT, value + OUT],
             num_heads=h.count,
             kv_num_heads=h.kv_count,

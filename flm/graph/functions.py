@@ -153,7 +153,9 @@ def attention(*, packed: bool) -> "onnx.FunctionProto":
     query [B,T,heads*width] (packed: query, key and value in one), key and value
     [B,T,kv_heads*width], rows [B,kv_heads,capacity,width] of type `row_type`, lengths [B] int32
     (rows with this pass, less one), total int32 (the longest), cos and sin [positions, width/2] if
-    `rotary`; sinks [heads], if given, are scores besides the rows', of type `row_type`.
+    `rotary`; sinks [heads] are scores besides the rows', of type `row_type`: with any, even of no
+    weight, each token's sums go over all rows at once. (Flash attention's tiles hang on how many
+    tokens a pass has, and on the size of a cache.)
     """
     parts = ["query"] if packed else ["query", "key", "value"]
     cast, missing = [f"{part}_cast" for part in parts], [""] * (3 - len(parts))

@@ -41,9 +41,26 @@ class MemoryTensor:
         return TensorSpec(self.name, (lanes, *self.held(capacity)), self.dtype)
 
 
+WIDE, FEW_KEYS = (
+    128,
+    64,
+)  # onnxruntime multiplies wider heads with so few keys in one go, else in two
+
+
 @dataclass(frozen=True, slots=True)
 class MemoryLayout:
     tensors: tuple[MemoryTensor, ...]
+
+    @property
+    def read_min(self) -> int:
+        """The fewest tokens a pass may read: a lone row adds up otherwise, and a state keeps it."""
+        return 2 if self.state else 1
+
+    @property
+    def first_min(self) -> int:
+        """The fewest tokens, from the first one on, that a pass may end at, but with the prompt."""
+        wide = any(tensor.shape[1] > WIDE for tensor in self.rows)
+        return max(self.read_min, FEW_KEYS + 1 if wide else 1)
 
     @property
     def row_bytes(self) -> int:

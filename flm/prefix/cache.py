@@ -38,9 +38,10 @@ class PrefixCache:
     """`row_bytes` is what one token takes and `state_bytes` one state (0: the model has none).
 
     `bytes_max` 0 turns it off; `slots_max` None leaves the number of snapshots to the bytes;
-    `gain_min` is the least number of tokens that a save must add, `read_min` the fewest that a
-    pass may read and that are left to it therefore. `ghosts_max` bounds, in bytes, what is known
-    of prompts that are not kept. `transit`: memory is only the way to the disk.
+    `gain_min` is the least number of tokens that a save must add; `read_min` the fewest that a
+    pass may read, and that are left to it therefore; `first_min` the fewest that the first may end
+    at. `ghosts_max` bounds, in bytes, what is known of prompts that are not kept. `transit`: memory
+    is only the way to the disk.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class PrefixCache:
         log: Callable[[str], None],
         warn: Callable[[str], None],
         read_min: int = 1,
+        first_min: int = 1,
         policy: Policy = flm,
         interactive_ttl_s: float = INTERACTIVE_TTL_S,
         ghosts_max: int = 0,
@@ -67,6 +69,7 @@ class PrefixCache:
         self.row_bytes = row_bytes
         self.state_bytes = state_bytes
         self.read_min = read_min
+        self.first_min = first_min
         self.log = log
         self.warn = warn
         self.policy = policy
@@ -250,6 +253,8 @@ class PrefixCache:
         """Where `prompt` can start: a node, and an offset in its edge, usually its end."""
         length = len(prompt.tokens)
         assert length, "an empty prompt"
+        if length < self.first_min:
+            return self.trie.root(prompt.domain), 0
         node = match.node
         slot = node.slot
         if node.end == length and slot and slot.logits is not None and not slot.doomed:

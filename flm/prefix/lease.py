@@ -56,7 +56,7 @@ class Lease:
         self.logits = slot.logits if slot and offset == len(prompt.tokens) else None
         self.manners = manners
         self.agent = agent
-        self.boundaries = self._apart(prompt.boundaries, offset, cache.read_min)
+        self.boundaries = self._apart(prompt.boundaries, offset, cache)
         self.finding: Finding | None = None  # what was known of the prompt when it was opened
         self.node = node  # where it rests: this one and all above it stay
         self.kept_at: int | None = None  # None: may still be restored from
@@ -108,7 +108,7 @@ class Lease:
             return False
         fork = Boundary(offset, BoundaryKind.FORK)
         planned = sorted([*self.boundaries, fork], key=lambda each: each.offset)
-        self.boundaries = self._apart(planned, self.offset, cache.read_min)
+        self.boundaries = self._apart(planned, self.offset, cache)
         return fork in self.boundaries
 
     def plan_forks_of(self, before: "Lease") -> None:
@@ -272,14 +272,17 @@ class Lease:
         return bool(addition.slots(self._cache.trie.find(addition.domain, addition.tokens)))
 
     def _apart(
-        self, boundaries: Sequence[Boundary], start: int, read_min: int
+        self, boundaries: Sequence[Boundary], start: int, cache: "PrefixCache"
     ) -> tuple[Boundary, ...]:
-        """Those with `read_min` tokens before each and after each, the later of two preferred."""
+        """Those with `read_min` tokens before each (`first_min` from the prompt's first) and after
+        each, the later of two preferred.
+        """
         kept: list[Boundary] = []
-        after = len(self.prompt.tokens)
+        after, read_min = len(self.prompt.tokens), cache.read_min
+        first = max(start + read_min, cache.first_min)
         for each in reversed(boundaries):
             room = after - each.offset >= read_min or each.offset == len(self.prompt.tokens)
-            if room and each.offset - start >= read_min:
+            if room and each.offset >= first:
                 kept.insert(0, each)
                 after = each.offset
         return tuple(kept)

@@ -71,7 +71,8 @@ class Runner:
             with self._lock:
                 self._running = None
         for span in step.spans:
-            self._lanes.advance(span.lane, span.tokens, read=step.prefill and twice == lone)
+            as_read = step.prefill and twice == lone and span.end >= self._layout.first_min
+            self._lanes.advance(span.lane, span.tokens, read=as_read)
         logits = self._logits.array()
         return {span.lane: logits[span.lane, 0] for span in step.spans}
 

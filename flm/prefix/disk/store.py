@@ -54,7 +54,7 @@ class DiskStore:
         clock: Callable[[], float] = time.time,
         window: int = WINDOW_TOKENS,
     ) -> None:
-        self.read_min = read_min
+        self.read_min, self._first_min = read_min, layout.first_min
         self.clock = clock  # seconds since 1970
         self._layout = layout
         self._state_bytes = frame_bytes(layout.state_bytes)
@@ -96,9 +96,12 @@ class DiskStore:
         """The deepest place that a prompt of `tokens` can start from.
 
         With state only snapshots are; without, every row that leads to one. At least `read_min`
-        tokens are left to compute, unless all are kept and the logits of the last.
+        tokens are left to compute, unless all are kept and the logits of the last. A prompt that
+        one short pass reads starts from nothing.
         """
         length = len(tokens) // TOKEN_BYTES
+        if length < self._first_min:
+            return None
         with self._lock:
             way = self._tree.way(domain, tokens)
             if not way:
