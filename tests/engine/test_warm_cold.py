@@ -109,6 +109,7 @@ ASKED = {
     "llama.Q4_K_M": PROMPTS,
     "qwen35_k4v8.Q4_K_M": PROMPTS,
     "gemma3.Q4_0": FEW,
+    "gemma4.Q4_0": FEW,
     "gptoss.MXFP4_MOE": FEW,
     "granite.Q4_0": FEW,
     "lfm2.Q4_0": FEW,

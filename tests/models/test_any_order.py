@@ -33,6 +33,7 @@ from tests.models.drive import FIXTURES, Floats, Graph, kl, unpacked
 KINDS = {
     "rows": "qwen3.Q4_0",
     "rows, some of them seen through a window": "gemma3.Q4_0",
+    "rows that other layers attend to as well": "gemma4.Q4_0",
     "rows, recurrent state and convolution tails": "qwen35_k4v8.Q4_K_M",
     "the same with experts": "qwen35moe.Q4_0",
 }

@@ -215,6 +215,11 @@ def test_a_context_ends_where_attentions_window_would_cut_it(
         ("phi3", "phi3.rope.dimension_count", 50, "rope_factors"),
         ("gemma3", "gemma3.attention.sliding_window", 0, "window"),
         ("gemma3", "gemma3.rope.freq_base_swa", 0.5, "near_base"),
+        ("gemma4", "gemma4.attention.shared_kv_layers", 5, "no layer stores"),
+        ("gemma4", "gemma4.attention.shared_kv_layers", 6, "from layer 0 on"),
+        ("gemma4", "gemma4.attention.sliding_window", 0, "window"),
+        ("gemma4", "gemma4.feed_forward_length", [96, 96], "feed_forward_length"),
+        ("gemma4", "gemma4.final_logit_softcapping", -1.0, "cap"),
     ],
 )
 def test_a_number_that_cannot_be_is_named(
