@@ -32,10 +32,11 @@ FILE_LINES_MAX, FUNCTION_LINES_MAX, COMMENT_LINES_MAX, LINE_COLUMNS_MAX = 400, 6
 
 def sources() -> Iterator[tuple[Path, str, ast.Module]]:
     """(path, package, syntax tree) of every module; models/ is installed as flm.models."""
-    for path in sorted([*(ROOT / "flm").rglob("*.py"), *(ROOT / "models").rglob("*.py")]):
+    roots = ("flm", "models", "npu_kernels")
+    for path in sorted(path for root in roots for path in (ROOT / root).rglob("*.py")):
         relative = path.relative_to(ROOT)
-        if relative.parts[0] == "models":
-            package = "models"
+        if relative.parts[0] != "flm":
+            package = relative.parts[0]
         elif relative.parts[1] == "models":
             continue  # the symlink, should rglob follow it
         else:
@@ -64,12 +65,23 @@ def test_imports_point_down() -> None:
             parts = name.split(".")
             if parts[0] != "flm" or len(parts) < 2 or parts[1] == here:
                 continue
-            if here in ("__init__", "__main__"):
+            if here in ("__init__", "__main__", "npu_kernels"):
                 continue
             for package in (here, parts[1]):
                 assert package in LEVEL, f"{path}: give {package} a place in LAYERS"
             if LEVEL[parts[1]] >= LEVEL[here]:
                 wrong.append(f"{path}:{line}: {here} may not import {parts[1]}; move the noun down")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_kernels_do_not_know_of_flm() -> None:
+    wrong = [
+        f"{path}:{line}: npu_kernels may not import {name}"
+        for path, package, tree in sources()
+        if package == "npu_kernels"
+        for name, line, _ in imports(tree)
+        if name.split(".")[0] == "flm"
+    ]
     assert not wrong, "\n".join(wrong)
 
 
