@@ -27,6 +27,7 @@ HEAVY = {"onnxruntime", "onnx", "pyxrt", "aie", "tokenizers", "jinja2", "uvicorn
 HEAVY_ALLOWED = {"server": {"fastapi"}}  # the package that is that library's face
 BANNED_NAMES = ("Manager", "Helper", "Util", "Utils", "Common", "Base", "Handler", "Impl", "Misc")
 BANNED_FILES = {"utils", "util", "helpers", "common", "misc", "base", "managers"}
+FIXTURES_BYTES_MAX = 16_000_000
 FILE_LINES_MAX, FUNCTION_LINES_MAX, COMMENT_LINES_MAX, LINE_COLUMNS_MAX = 400, 60, 8, 100
 
 
@@ -128,6 +129,12 @@ def test_things_fit_on_a_screen() -> None:
         if (length := len(path.read_text().splitlines())) > FILE_LINES_MAX:
             wrong.append(f"{path.relative_to(ROOT)}: {length} lines; split by idea")
     assert not wrong, "\n".join(wrong)
+
+
+def test_a_checkout_stays_small() -> None:
+    files = [path for path in (ROOT / "tests" / "fixtures").rglob("*") if path.is_file()]
+    size = sum(path.stat().st_size for path in files if path.suffix != ".pyc")
+    assert size <= FIXTURES_BYTES_MAX, f"tests/fixtures holds {size:,} bytes: write what can be"
 
 
 def test_only_console_prints() -> None:

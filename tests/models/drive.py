@@ -134,6 +134,14 @@ def assert_alike_beside_others(
     np.testing.assert_array_equal(alone, elsewhere)
 
 
+def condensed(logits: Floats, tokens: npt.NDArray[np.integer[Any]]) -> Floats:
+    """[len(tokens) + 1]: the logits of `tokens`, then one that weighs as much as all others."""
+    others = np.delete(logits.astype(np.float64), tokens)
+    most = others.max()
+    rest = most + np.log(np.exp(others - most).sum())
+    return np.append(logits[tokens], np.float32(rest))
+
+
 def log_softmax(logits: np.ndarray) -> np.ndarray:
     shifted = logits.astype(np.float64) - logits.max()
     return shifted - np.log(np.exp(shifted).sum())

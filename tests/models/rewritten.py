@@ -15,6 +15,10 @@ from tests.models.gguf_writer import write_gguf
 
 Floats = npt.NDArray[np.float32]
 
+WITHOUT_SUFFIX = ("layer_scalar", "A_log", "dt_bias")
+WITH_VISION = ("qwen35",)
+# What is published beside a text model, and read past.
+BESIDE = ("mtp.", "model.visual.")
 # What transformers calls a tensor, by what llama.cpp calls it.
 PUBLISHED = {
     "token_embd": "model.embed_tokens",
@@ -59,9 +63,18 @@ OTHERWISE = {
     ("lfm2", "shortconv.in_proj"): "conv.in_proj",
     ("lfm2", "shortconv.conv"): "conv.conv",
     ("lfm2", "shortconv.out_proj"): "conv.out_proj",
+    ("qwen35", "attn_qkv"): "linear_attn.in_proj_qkv",
+    ("qwen35", "attn_gate"): "linear_attn.in_proj_z",
+    ("qwen35", "ssm_alpha"): "linear_attn.in_proj_a",
+    ("qwen35", "ssm_beta"): "linear_attn.in_proj_b",
+    ("qwen35", "ssm_a"): "linear_attn.A_log",
+    ("qwen35", "ssm_dt"): "linear_attn.dt_bias",
+    ("qwen35", "ssm_conv1d"): "linear_attn.conv1d",
+    ("qwen35", "ssm_norm"): "linear_attn.norm",
+    ("qwen35", "ssm_out"): "linear_attn.out_proj",
 }
 INTERLEAVED = ("llama", "granite", "smollm3")  # whose query and key rows the converter permutes
-NORMS_LESS_ONE = ("gemma3",)  # to whose norms the converter adds 1
+NORMS_LESS_ONE = ("gemma3", "qwen35")  # to whose norms the converter adds 1
 
 
 def floats(file: GgufFile) -> dict[str, Floats]:
@@ -90,21 +103,36 @@ def float_gguf(
 
 
 def published(
-    file: GgufFile, config: Path, folder: Path, values: Mapping[str, Floats] | None = None
+    file: GgufFile,
+    config: Path,
+    folder: Path,
+    values: Mapping[str, Floats] | None = None,
+    dtype: str = "F32",
 ) -> Path:
-    """A Hugging Face folder of the same model as 32-bit floats (`values`, or what flm reads), under
+    """A Hugging Face folder of the same model as floats (`values`, or what flm reads), under
     transformers' names: beside `config`, tensors.json lists each, of the first layer that has it.
     """
-    tensors = published_tensors(file, values)
+    tensors: dict[str, npt.NDArray[np.generic]] = {**published_tensors(file, values)}
     wanted = json.loads(config.with_name("tensors.json").read_text())
+    for name, shape in wanted.items():
+        if name.startswith(BESIDE):
+            tensors[name] = np.full(shape, np.nan, np.float32)
     first: dict[str, str] = {}
     for name in tensors:
         first.setdefault(re.sub(r"\.\d+\.", ".", name), name)
     assert {name: list(tensors[name].shape) for name in first.values()} == wanted
     folder.mkdir()
     (folder / "config.json").write_bytes(config.read_bytes())
+    if dtype == "BF16":
+        tensors = {name: bfloat16(array) for name, array in tensors.items()}
     write_safetensors(folder / "model.safetensors", tensors)
     return folder
+
+
+def bfloat16(array: npt.NDArray[np.generic]) -> npt.NDArray[np.uint16]:
+    """Rounded to the upper half of each float, ties to even."""
+    bits = array.view(np.uint32)
+    return ((bits + np.uint32(0x7FFF) + (bits >> 16 & 1)) >> 16).astype(np.uint16)
 
 
 def published_tensors(
@@ -112,36 +140,45 @@ def published_tensors(
 ) -> dict[str, Floats]:
     tensors = {}
     kind = file.text("general.architecture")
+    ahead = int(file.number(f"{kind}.nextn_predict_layers", 0))
+    layers = int(file.number(f"{kind}.block_count")) - ahead
+    past = ("rope_", *(f"blk.{layers + i}." for i in range(ahead)))
     for name, array in (values or floats(file)).items():
-        if name.startswith("rope_"):
+        if name.startswith(past):
             continue
         if kind in INTERLEAVED and name.endswith(("attn_q.weight", "attn_k.weight")):
             key = "head_count" if "attn_q" in name else "head_count_kv"
             heads = int(file.number(f"{kind}.attention.{key}"))
             pairs = array.reshape(heads, -1, 2, array.shape[-1])
             array = np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(array.shape)
-        if kind in NORMS_LESS_ONE and name.endswith("norm.weight"):
+        if kind in NORMS_LESS_ONE and name.endswith("norm.weight") and "ssm" not in name:
             array = array - 1
-        if name.endswith("shortconv.conv.weight"):
+        if name.endswith(("shortconv.conv.weight", "ssm_conv1d.weight")):
             array = array[:, None]
+        if name.endswith("ssm_a"):
+            array = np.log(-array)
         tensors[published_name(kind, name)] = array
     return tensors
 
 
 def published_name(kind: str, name: str) -> str:
-    parts = re.fullmatch(r"(?:blk\.(\d+)\.)?(.+)\.(weight|bias)", name)
+    parts = re.fullmatch(r"(?:blk\.(\d+)\.)?(.+?)(?:\.(weight|bias))?", name)
     assert parts, name
     layer, tensor, suffix = parts.groups()
     where = f"model.layers.{layer}." if layer else ""
-    theirs = OTHERWISE.get((kind, tensor)) or PUBLISHED[tensor]
-    return where + (theirs if theirs == "layer_scalar" else f"{theirs}.{suffix}")
+    theirs = where + (OTHERWISE.get((kind, tensor)) or PUBLISHED[tensor])
+    if kind in WITH_VISION:
+        theirs = theirs.replace("model.", "model.language_model.", 1)
+    return theirs if theirs.endswith(WITHOUT_SUFFIX) else f"{theirs}.{suffix}"
 
 
 def write_safetensors(path: Path, tensors: Mapping[str, npt.NDArray[np.generic]]) -> None:
-    header, at = {}, 0
+    tensors = dict(sorted(tensors.items()))
+    header: dict[str, object] = {"__metadata__": {"format": "pt"}}
+    at = 0
     for name, array in tensors.items():
         offsets = [at, at := at + array.nbytes]
-        dtype = {"float32": "F32", "uint8": "U8"}[array.dtype.name]
+        dtype = {"float32": "F32", "uint16": "BF16", "uint8": "U8"}[array.dtype.name]
         header[name] = {"dtype": dtype, "shape": list(array.shape), "data_offsets": offsets}
     data = json.dumps(header).encode()
     body = b"".join(array.tobytes() for array in tensors.values())

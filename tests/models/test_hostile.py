@@ -1,8 +1,6 @@
 """Files that are well formed and lie: told when they are compiled, not in every reply."""
 
 import json
-import lzma
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,19 +8,19 @@ import numpy as np
 import pytest
 
 from flm.errors import BadModelFile
+from flm.graph.weights.gguf import GgufFile
 from flm.models.compile import prepare
+from tests.models.drive import FIXTURES
 from tests.models.gguf_writer import tiny_llama
+from tests.models.rewritten import published
 
-HF = Path(__file__).parents[1] / "fixtures" / "llama" / "hf"
 
-
-def unpacked(folder: Path) -> Path:
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
     """A Hugging Face folder that compiles."""
-    folder.mkdir()
-    shutil.copy(HF / "config.json", folder)
-    packed = (HF / "model.safetensors.xz").read_bytes()
-    (folder / "model.safetensors").write_bytes(lzma.decompress(packed))
-    return folder
+    llama = FIXTURES / "llama"
+    file, config = GgufFile(llama / "llama.Q4_K_M.gguf"), llama / "hf" / "config.json"
+    return published(file, config, tmp_path / "hf", dtype="BF16")
 
 
 def test_weights_that_are_not_numbers_are_named(tmp_path: Path) -> None:
@@ -35,8 +33,9 @@ def test_weights_that_are_not_numbers_are_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("value", [b"\xff\xff", b"\x80\x7f"])  # NaN and infinity in bfloat16
-def test_weights_to_quantise_that_are_not_numbers_are_named(tmp_path: Path, value: bytes) -> None:
-    folder = unpacked(tmp_path / "hf")
+def test_weights_to_quantise_that_are_not_numbers_are_named(
+    folder: Path, tmp_path: Path, value: bytes
+) -> None:
     file = folder / "model.safetensors"
     whole = bytearray(file.read_bytes())
     start = 8 + int.from_bytes(whole[:8], "little")
@@ -64,9 +63,8 @@ def test_weights_to_quantise_that_are_not_numbers_are_named(tmp_path: Path, valu
     ],
 )
 def test_a_rope_scaling_that_scales_to_nothing_is_refused(
-    tmp_path: Path, rope: dict[str, Any]
+    folder: Path, tmp_path: Path, rope: dict[str, Any]
 ) -> None:
-    folder = unpacked(tmp_path / "hf")
     config = json.loads((folder / "config.json").read_text())
     config["rope_parameters"] = rope
     (folder / "config.json").write_text(json.dumps(config))
@@ -74,8 +72,7 @@ def test_a_rope_scaling_that_scales_to_nothing_is_refused(
         prepare(folder, tmp_path / "bundle")
 
 
-def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    folder = unpacked(tmp_path / "hf")
+def test_a_file_that_cannot_be_read_is_named(folder: Path, tmp_path: Path) -> None:
     (folder / "tokenizer.json").symlink_to("tokenizer.json")
     with pytest.raises(BadModelFile, match="cannot be read"):
         prepare(folder, tmp_path / "bundle")

@@ -7,18 +7,19 @@ import pytest
 
 from flm.graph.weights import safetensors
 from flm.graph.weights.blocks import BlockFormat, Blocks, floats, quantize, quantized
+from flm.graph.weights.gguf import GgufFile
 from flm.graph.weights.safetensors import SafetensorsFolder
 from flm.models.qwen35.graph import hybrid_of, weights_of
-from tests.models.drive import FIXTURES, Graph, kl, unpacked
+from tests.models.drive import FIXTURES, Graph, kl
+from tests.models.rewritten import published
 
 RANDOM = np.random.default_rng(0)
 WEIGHTS = RANDOM.standard_normal((70, 256), dtype=np.float32)
 
 
-def folder(name: str, path: Path) -> Path:
-    unpacked(FIXTURES / name / "hf" / "model.safetensors", path)
-    (path / "config.json").write_bytes((FIXTURES / name / "hf" / "config.json").read_bytes())
-    return path
+def folder(name: str, kind: str, path: Path) -> Path:
+    file = GgufFile(FIXTURES / name / f"{name}.{kind}.gguf")
+    return published(file, FIXTURES / name / "hf" / "config.json", path / "hf")
 
 
 @pytest.mark.parametrize(("bits", "error"), [(4, 0.083), (8, 0.006)])
@@ -67,7 +68,7 @@ def test_what_the_delta_rule_reads_keeps_eight_bits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(safetensors, "SMALL_BYTES", 0)
-    source = SafetensorsFolder(folder("qwen35_r1", tmp_path))
+    source = SafetensorsFolder(folder("qwen35_r1", "Q4_1", tmp_path))
     w = weights_of(source, hybrid_of(source))
     formats = {name: w.matrix(name).format for name in ("embedding", "mixed", "z", "gate", "down")}
     bits = {name: format and format.bits for name, format in formats.items()}
@@ -75,18 +76,19 @@ def test_what_the_delta_rule_reads_keeps_eight_bits(
 
 
 # Weights that nothing was learnt from suffer far more than a model's do: so do Q4_K_M and Q4_1.
+# As measured 0.53 and 0.24; 4.2 and 1.9 with all at 4 bits.
 @pytest.mark.parametrize(
-    ("name", "kind", "share"), [("llama", "Q4_K_M", 3.0), ("qwen35_r1", "Q4_1", 1.0)]
+    ("name", "kind", "share"), [("llama", "Q4_K_M", 1.0), ("qwen35_r1", "Q4_1", 0.4)]
 )
 def test_a_rounded_model_stays_as_close_as_llama_cpps(
     name: str, kind: str, share: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """What rounding the weights did that a file was made of, and what rounding the file's does."""
     monkeypatch.setattr(safetensors, "SMALL_BYTES", 0)
     expected = np.load(FIXTURES / name / "expected.npz")
-    graph = Graph(SafetensorsFolder(folder(name, tmp_path)), tmp_path)
-    wanted = expected["hf.rows"]
-    ours = [graph.read(expected["ids"][: p + 1], [p + 1]) for p in expected["fixed_rows"]]
-    theirs = np.mean(
-        [kl(a, b) for a, b in zip(wanted, expected[f"{kind}.exact.rows"], strict=True)]
-    )
-    assert np.mean([kl(a, b) for a, b in zip(wanted, ours, strict=True)]) < share * theirs
+    graph = Graph(SafetensorsFolder(folder(name, kind, tmp_path)), tmp_path)
+    before, after = expected["hf.rows"], expected[f"{kind}.exact.rows"]
+    again = [graph.read(expected["ids"][: p + 1], [p + 1]) for p in expected["fixed_rows"]]
+    theirs = np.mean([kl(a, b) for a, b in zip(before, after, strict=True)])
+    ours = np.mean([kl(a, b) for a, b in zip(after, again, strict=True)])
+    assert ours < share * theirs

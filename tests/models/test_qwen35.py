@@ -7,7 +7,8 @@ import pytest
 
 from flm.graph.weights.gguf import GgufFile
 from flm.graph.weights.safetensors import SafetensorsFolder
-from tests.models.drive import FIXTURES, Graph, assert_alike_beside_others, assert_parity, unpacked
+from tests.models.drive import FIXTURES, Graph, assert_alike_beside_others, assert_parity
+from tests.models.rewritten import published
 
 # Eight value heads over four key heads: the one that catches heads put in the wrong order.
 K4V8 = FIXTURES / "qwen35_k4v8"
@@ -15,13 +16,6 @@ K4V8 = FIXTURES / "qwen35_k4v8"
 R1 = FIXTURES / "qwen35_r1"
 EXPECTED = np.load(K4V8 / "expected.npz")
 IDS = EXPECTED["ids"]
-
-
-def hf_folder(folder: Path) -> Path:
-    (folder / "hf").mkdir()
-    unpacked(R1 / "hf" / "model.safetensors", folder / "hf")
-    (folder / "hf" / "config.json").write_bytes((R1 / "hf" / "config.json").read_bytes())
-    return folder / "hf"
 
 
 def test_k_quants_equal_transformers_with_value_heads_in_order(tmp_path: Path) -> None:
@@ -35,8 +29,10 @@ def test_layers_that_predict_ahead_are_read_past(tmp_path: Path) -> None:
 
 
 def test_published_checkpoints_equal_transformers(tmp_path: Path) -> None:
-    source = SafetensorsFolder(hf_folder(tmp_path), quantized=False)
-    assert_parity(Graph(source, tmp_path), np.load(R1 / "expected.npz"), "hf")
+    file = GgufFile(R1 / "qwen35_r1.Q4_1.gguf")
+    folder = published(file, R1 / "hf" / "config.json", tmp_path / "hf")
+    source = SafetensorsFolder(folder, quantized=False)
+    assert_parity(Graph(source, tmp_path), np.load(R1 / "expected.npz"), "Q4_1.exact")
 
 
 @pytest.fixture(scope="module")
