@@ -55,6 +55,7 @@ LAYOUT = MemoryLayout(
 )
 CONTEXT_LENGTH, LANES, QUEUE = 4096, 4, 16
 CACHE_BYTES, DISK_BYTES, GHOST_BYTES = 4 * MIB, 16 * MIB, 2 * MIB
+CHARS_MAX = 2**18  # remembered of prompts: as the rest, so little that it is full after minutes
 COMPRESSED = 24 * 3600 / 600  # a day in ten minutes
 WARM_UP = 0.3  # of the time, before memory is looked at
 DOMAINS = ("", "key-1", "key-2", "salted")
@@ -71,7 +72,7 @@ class Day:
         self.tokenizer = Tokenizer.load(FIXTURES / "tokenizer")
         source = (FIXTURES / "templates" / "tools_first.jinja").read_text()
         template = ChatTemplate(source, bos_token="", eos_token="<|im_end|>")
-        self.finder = BoundaryFinder(template, self.tokenizer)
+        self.finder = BoundaryFinder(template, self.tokenizer, chars_max=CHARS_MAX)
         device = NullDevice()
         vocabulary = self.tokenizer.vocabulary
         lanes = Lanes(device, LAYOUT, count=LANES, capacity_max=CONTEXT_LENGTH + 1)
@@ -201,6 +202,7 @@ def report(
     warm = samples[int(WARM_UP * len(samples)) :]
     times, sizes = (np.array(each) for each in zip(*warm, strict=True))
     slope = np.polyfit(times, sizes, 1)[0] * 60
+    curve = [round(size, 1) for _, size in samples[:: max(1, len(samples) // 20)]]
     hits, misses = tally.of(HITS), tally.of(MISSES)
     reused, read = tally.of(REUSED), tally.of(READ)
     keep(
@@ -212,6 +214,7 @@ def report(
         rss_start_mib=round(float(sizes[0]), 1),
         rss_end_mib=round(float(sizes[-1]), 1),
         rss_mib_per_minute=round(float(slope), 3),
+        rss_mib=curve,
         hit_rate=hits / max(1, hits + misses),
         token_hit_rate=reused / max(1, reused + read),
         evictions=int(tally.of(EVICTIONS)),

@@ -19,7 +19,7 @@ from flm.core.alike import common_length
 from flm.core.chat import Conversation, Message, ToolCall
 from flm.core.prompt import Boundary, BoundaryKind, Prompt
 from flm.errors import FlmError
-from flm.prefix.encoder import Encoder
+from flm.prefix.encoder import CHARS_MAX, Encoder
 from flm.text.template import ChatTemplate
 from flm.text.tokenizer import Tokenizer
 
@@ -61,11 +61,13 @@ def text_prompt(tokens: Sequence[int], *, domain: str = "") -> Prompt:
 
 
 class BoundaryFinder:
-    """For one model. Safe to use from several threads."""
+    """For one model. Safe to use from several threads. `chars_max` of prompts are remembered."""
 
-    def __init__(self, template: ChatTemplate, tokenizer: Tokenizer) -> None:
+    def __init__(
+        self, template: ChatTemplate, tokenizer: Tokenizer, *, chars_max: int = CHARS_MAX
+    ) -> None:
         self._template = template
-        self._encoder = Encoder(tokenizer)
+        self._encoder = Encoder(tokenizer, chars_max=chars_max)
         self._heads: list[Head] = []  # the youngest last
         self._lock = Lock()
 
