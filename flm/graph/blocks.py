@@ -56,13 +56,14 @@ class Heads:
 @dataclass(frozen=True, slots=True)
 class SharedRows:
     """Names of what one token a lane attends to: keys and values [B,kv_heads,R,width], how many of
-    them count, less one, [B], and the most [1].
+    them count, less one, [B], the most [1], and where the token stands [B,1].
     """
 
     key: str
     value: str
     lengths: str
     total: str
+    positions: str
 
 
 class Blocks:
@@ -255,46 +256,46 @@ class Blocks:
         no more than that is looked at, however many rows there are.
         """
         key, value = (f"layers.{layer}.{name}{OUT}" for name in ("key", "value"))
-        positions = self._wanted_positions()
-        if h.window is None:
-            return self._counted(key, value, positions)
-        first = self.e.op("Sub", [positions, self.e.constant(h.window - 1, "int32")])[0]
-        first = self.e.op("Max", [first, self.e.constant(0, "int32")])[0]
-        seen = self.e.op("Sub", [positions, first])[0]
+        (last,) = self.e.op("Cast", [self._last], to=6)
+        (positions,) = self.e.op("Add", [self._offsets, last])
+        lengths = positions
+        if h.window is not None:
+            rows, lengths = self._within(h.window, key, positions, h.kv_count)
+            key, value = (self.e.op("GatherND", [x, rows], batch_dims=2)[0] for x in (key, value))
+        (longest,) = self.e.op("ReduceMax", [lengths], keepdims=1)
+        (total,) = self.e.op("Add", [longest, self.e.constant([1], "int32")])
+        (positions,) = self.e.op("Cast", [positions], to=7)
+        (positions,) = self.e.op("Unsqueeze", [positions, self.e.constant([1])])
+        return SharedRows(key, value, lengths, total, positions)
+
+    def _within(self, window: int, key: str, positions: str, kv_heads: int) -> tuple[str, str]:
+        """(numbers [B,kv_heads,window,1] of the rows that tokens at `positions` [B] see, how many
+        of them count, less one, [B]).
+        """
+        (first,) = self.e.op("Sub", [positions, self.e.constant(window - 1, "int32")])
+        (first,) = self.e.op("Max", [first, self.e.constant(0, "int32")])
+        (lengths,) = self.e.op("Sub", [positions, first])
         (capacity,) = self.e.op("Shape", [key], start=2, end=3)
         (end,) = self.e.op("Sub", [capacity, self.e.constant([1])])
-        steps = np.arange(h.window, dtype=np.int64).repeat(h.kv_count).reshape(h.window, -1).T
-        stored = self.e.store.put(f"steps.{h.window}.{h.kv_count}", steps[None, :, :, None])
+        steps = np.broadcast_to(np.arange(window)[:, None], (1, kv_heads, window, 1))
         (first,) = self.e.op("Cast", [first], to=7)
         (first,) = self.e.op("Unsqueeze", [first, self.e.constant([1, 2, 3])])
-        (rows,) = self.e.op("Add", [first, self.e.weight(stored)])
-        (rows,) = self.e.op("Min", [rows, end])  # beyond the lane's room nothing counts
-        key, value = (self.e.op("GatherND", [x, rows], batch_dims=2)[0] for x in (key, value))
-        return self._counted(key, value, seen)
+        (rows,) = self.e.op("Add", [first, self.vector(f"steps.{kv_heads}.{window}", steps)])
+        # Beyond the lane's room no row counts, whichever stands there.
+        return self.e.op("Min", [rows, end])[0], lengths
 
     def attend_shared(self, query: str, rows: SharedRows, h: Heads, r: Rotary) -> str:
         """query [B,1,heads*width] of the wanted token, attended: [B,1,heads*width]."""
-        positions = self.e.op("Cast", [self._wanted_positions()], to=7)[0]
-        positions = self.e.op("Unsqueeze", [positions, self.e.constant([1])])[0]
+        inputs = [query, rows.key, rows.value, rows.lengths, rows.total, r.cos, r.sin]
         return self.e.call(
             functions.shared_attention(),
-            [query, rows.key, rows.value, rows.lengths, rows.total, r.cos, r.sin, positions],
+            [*inputs, rows.positions],
             num_heads=h.count,
             kv_num_heads=h.kv_count,
             scale=h.scale,
             row_type={"float32": 1, "float16": 10}[self._numerics.row_dtype],
             no_rows=[0, h.kv_count * h.width],
         )[0]
-
-    def _wanted_positions(self) -> str:
-        """[B] int32: where in each lane the token stands whose row `last` keeps."""
-        (last,) = self.e.op("Cast", [self._last], to=6)
-        return self.e.op("Add", [self._offsets, last])[0]
-
-    def _counted(self, key: str, value: str, lengths: str) -> SharedRows:
-        (longest,) = self.e.op("ReduceMax", [lengths], keepdims=1)
-        (total,) = self.e.op("Add", [longest, self.e.constant([1], "int32")])
-        return SharedRows(key, value, lengths, total)
 
     def state(self, name: str, shape: tuple[int, ...]) -> str:
         """A state tensor of memory, written over itself by whoever reads it here."""
