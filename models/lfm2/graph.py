@@ -29,7 +29,8 @@ class Hybrid:
 def emit(source: Source, emitter: Emitter, numerics: Numerics) -> Emitted:
     hybrid = _hybrid(source)
     shape = hybrid.shape
-    w = Weights(source, names.GGUF, names.HUGGING_FACE, _sizes(hybrid))
+    tables = names.GGUF, names.HUGGING_FACE
+    w = Weights(source, *tables, _sizes(hybrid), sensitive=names.SENSITIVE)
     b = Blocks(emitter, numerics, epsilon=shape.epsilon)
     heads = Heads(shape.heads, shape.kv_heads, shape.head_width, shape.head_width**-0.5)
     rope = rope_of(w, shape)

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from flm.graph.weights import safetensors
-from flm.graph.weights.blocks import BlockFormat, Blocks, floats, quantize, quantized
+from flm.graph.weights.blocks import BlockFormat, Blocks, Matrix, floats, quantize, quantized
 from flm.graph.weights.gguf import GgufFile
 from flm.graph.weights.safetensors import SafetensorsFolder
 from flm.models.qwen35.graph import hybrid_of, weights_of
-from tests.models.drive import FIXTURES, Graph, kl
+from flm.models.weights import Weights
+from tests.models.drive import FIXTURES, Graph, kl, unpacked
 from tests.models.rewritten import published
 
 RANDOM = np.random.default_rng(0)
@@ -73,6 +74,27 @@ def test_what_the_delta_rule_reads_keeps_eight_bits(
     formats = {name: w.matrix(name).format for name in ("embedding", "mixed", "z", "gate", "down")}
     bits = {name: format and format.bits for name, format in formats.items()}
     assert bits == {"embedding": 8, "mixed": 8, "z": 8, "gate": 4, "down": 8}
+
+
+def test_what_convolutions_read_and_give_keeps_eight_bits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bits, matrix = {}, Weights.matrix
+
+    def noted(self: Weights, name: str, layer: int = 0) -> Matrix:
+        found = matrix(self, name, layer)
+        bits[name] = found.format and found.format.bits
+        return found
+
+    monkeypatch.setattr(safetensors, "SMALL_BYTES", 0)
+    monkeypatch.setattr(Weights, "matrix", noted)
+    lfm2 = FIXTURES / "lfm2"
+    file = GgufFile(unpacked(lfm2 / "lfm2.Q4_0.gguf", tmp_path))
+    hf = published(file, lfm2 / "hf" / "config.json", tmp_path / "hf")
+    Graph(SafetensorsFolder(hf), tmp_path)
+    eight = {"embedding", "mixed", "convolved_output", "down"}
+    four = {"query", "key", "value", "output", "gate", "up"}
+    assert bits == {**dict.fromkeys(eight, 8), **dict.fromkeys(four, 4)}
 
 
 # Weights that nothing was learnt from suffer far more than a model's do: so do Q4_K_M and Q4_1.
