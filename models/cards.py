@@ -51,7 +51,7 @@ class Card:
     `sha256` and `size_bytes` are of the file they all give; None means the source's own word
     is taken. `footprint_gb` is disk space once installed, in units of 10^9 bytes. `row_values`
     numbers are kept of a token in all layers, and `state_bytes` of what cannot be cut by token.
-    `thinks`: before it answers, unless a request says otherwise.
+    `thinks`: before it answers, unless a request says otherwise, which `think_toggles` heed.
     `prefix_cache_mb` and `prefix_slots` bound what is kept of prompts where no setting does.
     """
 
@@ -73,6 +73,7 @@ class Card:
     aliases: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()
     thinks: bool = False
+    think_toggles: bool = False
     prefix_cache_mb: int | None = None
     prefix_slots: int | None = None
     sampling: SamplingParams = field(default_factory=SamplingParams)

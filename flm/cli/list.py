@@ -124,7 +124,7 @@ def _card_entry(card: Card, installed: bool) -> dict[str, Any]:
             "format": "GGUF",
             "family": card.family,
             "think": card.thinks,
-            "think_toggleable": False,
+            "think_toggleable": card.think_toggles,
             "parameter_size": card.parameter_size,
             "quantization_level": card.quantization,
         },

@@ -84,3 +84,16 @@ def test_a_large_state_keeps_fewer_prompts() -> None:
 
 def test_no_model_is_both_here_and_not_yet() -> None:
     assert not {card.tag.partition(":")[0] for card in cards()} & set(module.NOT_YET)
+
+
+def test_models_that_reason_do_so_by_default_or_when_asked() -> None:
+    for card in cards():
+        assert ("reasoning" in card.labels) == (card.thinks or card.think_toggles), card.tag
+    modes = {
+        "qwen3:8b": (True, True),
+        "qwen3-tk:4b": (True, False),
+        "qwen3.5:0.8b": (False, True),
+        "qwen2.5-it:3b": (False, False),
+    }
+    for tag, mode in modes.items():
+        assert (find(tag).thinks, find(tag).think_toggles) == mode
