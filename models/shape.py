@@ -1,7 +1,7 @@
 """The sizes of a decoder, as its file states them, checked before anything is built from them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +53,26 @@ def shape_of(
         raise UnsupportedModel(f"{source.path} is a mixture of experts", fix="take a dense model")
     check_shape(source.path, shape)
     return shape
+
+
+def within_window(
+    source: GgufFile | SafetensorsFolder, shape: Shape, *, slides: bool = False
+) -> Shape:
+    """A context no longer than the window of its attention, within which nothing is cut off;
+    `slides` is whether a folder's attention has one where its config.json does not say.
+    """
+    if isinstance(source, GgufFile):
+        architecture = source.text("general.architecture")
+        window = source.number(f"{architecture}.attention.sliding_window", 0)
+    else:
+        config = source.config
+        slides = config.get("use_sliding_window", slides)
+        if isinstance(kinds := config.get("layer_types"), list):
+            slides = slides and "sliding_attention" in kinds
+        window = (config.get("sliding_window") or 0) if slides else 0
+    if not isinstance(window, int) or window < 0:
+        raise contradiction(source.path, f"its attention's window is {window!r}")
+    return replace(shape, context_length=min(shape.context_length, window or shape.context_length))
 
 
 def _is_mixture(source: GgufFile | SafetensorsFolder) -> bool:

@@ -19,7 +19,7 @@ from flm.models.decoder import emit_decoder, sizes_of
 from flm.models.family import Emitted, Source
 from flm.models.phi3 import names
 from flm.models.rope import Rope, checked, plain_frequencies, rope_of
-from flm.models.shape import Shape, contradiction, shape_of
+from flm.models.shape import Shape, contradiction, shape_of, within_window
 from flm.models.weights import Weights
 
 
@@ -32,7 +32,7 @@ class LongRope:
 
 
 def emit(source: Source, emitter: Emitter, numerics: Numerics) -> Emitted:
-    shape = _within_window(source, shape_of(source))
+    shape = within_window(source, shape_of(source), slides=True)
     w = Weights(source, names.GGUF, names.HUGGING_FACE, _sizes(shape))
     b = Blocks(emitter, numerics, epsilon=shape.epsilon)
     heads = Heads(shape.heads, shape.kv_heads, shape.head_width, shape.head_width**-0.5)
@@ -68,17 +68,6 @@ def _sizes(s: Shape) -> dict[str, tuple[int | None, ...]]:
         "short_divisors": (s.rotary_width // 2,),
         "long_divisors": (s.rotary_width // 2,),
     }
-
-
-def _within_window(source: Source, shape: Shape) -> Shape:
-    """A context no longer than the window of its attention, within which nothing is cut off."""
-    if isinstance(source, GgufFile):
-        window = source.number("phi3.attention.sliding_window", 0)
-    else:
-        window = source.config.get("sliding_window") or 0
-    if not isinstance(window, int) or window < 0:
-        raise contradiction(source.path, f"its attention's window is {window!r}")
-    return replace(shape, context_length=min(shape.context_length, window or shape.context_length))
 
 
 def _longrope(w: Weights, shape: Shape) -> LongRope | None:

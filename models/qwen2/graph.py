@@ -6,12 +6,12 @@ from flm.models.decoder import emit_decoder, sizes_of
 from flm.models.family import Emitted, Source
 from flm.models.qwen2 import names
 from flm.models.rope import rope_of
-from flm.models.shape import shape_of
+from flm.models.shape import shape_of, within_window
 from flm.models.weights import Weights
 
 
 def emit(source: Source, emitter: Emitter, numerics: Numerics) -> Emitted:
-    shape = shape_of(source)
+    shape = within_window(source, shape_of(source))
     w = Weights(source, names.GGUF, names.HUGGING_FACE, sizes_of(shape))
     b = Blocks(emitter, numerics, epsilon=shape.epsilon)
     heads = Heads(shape.heads, shape.kv_heads, shape.head_width, shape.head_width**-0.5)

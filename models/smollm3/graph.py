@@ -9,7 +9,7 @@ from flm.graph.weights.gguf import GgufFile
 from flm.models.decoder import emit_decoder, sizes_of
 from flm.models.family import Emitted, Source
 from flm.models.rope import half_split, rope_of
-from flm.models.shape import shape_of
+from flm.models.shape import shape_of, within_window
 from flm.models.smollm3 import names
 from flm.models.weights import Weights
 
@@ -17,7 +17,7 @@ INTERVAL = 4  # of layers without positions; GGUF has no key for it
 
 
 def emit(source: Source, emitter: Emitter, numerics: Numerics) -> Emitted:
-    shape = shape_of(source)
+    shape = within_window(source, shape_of(source))
     turned = _turned(source, shape.layers)
     w = Weights(source, names.GGUF, names.HUGGING_FACE, sizes_of(shape))
     b = Blocks(emitter, numerics, epsilon=shape.epsilon)

@@ -1,5 +1,6 @@
 """Families of rows alone give transformers' logits, by every way in and however they are driven."""
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -7,10 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from flm.devices.cpu import CpuDevice
+from flm.devices.device import Program
+from flm.engine import residency
 from flm.errors import BadModelFile
+from flm.graph.bundle import Bundle
 from flm.graph.weights.gguf import GgufFile
 from flm.graph.weights.safetensors import SafetensorsFolder
+from flm.models.cards import find
 from flm.models.compile import compile_model
+from flm.settings import Settings
 from tests.models.drive import (
     FIXTURES,
     Graph,
@@ -178,22 +185,43 @@ def test_a_context_beyond_the_original_one_is_turned_by_the_long_factors(
         assert_parity(graph, expected, "Q4_K_M.exact")
 
 
-def test_a_bundle_has_a_graph_for_contexts_within_the_original_one(
-    phi3: GgufFile, tmp_path: Path
-) -> None:
+@pytest.fixture(scope="module")
+def phi3_bundle(phi3: GgufFile, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     letters = {
         **LETTERS,
         "tokenizer.ggml.tokens": [f"{i}" for i in range(2048)],
         "tokenizer.ggml.merges": ["1 2"],
+        "tokenizer.chat_template": "{{ messages[0].content }}",
     }
-    bundle = compile_model(float_gguf(phi3, tmp_path / "phi3.gguf", letters), tmp_path / "b")
-    long = tmp_path / "b" / "graph.float32.onnx"
-    short = tmp_path / "b" / "graph.float32.short.onnx"
-    assert bundle.context_length == 4096
-    assert bundle.graph("float32", 512) == short
-    assert bundle.graph("float32", 513) == bundle.graph("float32") == long
+    folder = tmp_path_factory.mktemp("bundle")
+    return compile_model(float_gguf(phi3, folder / "phi3.gguf", letters), folder / "b")
+
+
+def test_a_bundle_has_a_graph_for_contexts_within_the_original_one(phi3_bundle: Bundle) -> None:
+    long = phi3_bundle.folder / "graph.float32.onnx"
+    short = phi3_bundle.folder / "graph.float32.short.onnx"
+    assert phi3_bundle.context_length == 4096
+    assert phi3_bundle.graph("float32", 512) == short
+    assert phi3_bundle.graph("float32", 513) == phi3_bundle.graph("float32") == long
     assert short.exists()
     assert long.exists()
+
+
+def test_loading_takes_the_graph_of_its_context_length(
+    phi3_bundle: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded, load = [], CpuDevice.load
+
+    def noted(device: CpuDevice, graph: Path) -> Program:
+        loaded.append(graph.name)
+        return load(device, graph)
+
+    monkeypatch.setattr(CpuDevice, "load", noted)
+    card = find("phi4-mini-it:4b")
+    for context_length in (512, 513):
+        settings = Settings(ctx_len=context_length, kv_dtype="f32", prefix_cache_mb=1)
+        residency.load(phi3_bundle, card, settings).close()
+    assert loaded == ["graph.float32.short.onnx", "graph.float32.onnx"]
 
 
 def test_a_context_ends_where_attentions_window_would_cut_it(
@@ -201,6 +229,25 @@ def test_a_context_ends_where_attentions_window_would_cut_it(
 ) -> None:
     path = float_gguf(phi3, tmp_path / "w.gguf", {"phi3.attention.sliding_window": 1000})
     assert Graph(GgufFile(path), tmp_path).emitted.context_length == 1000
+
+
+@pytest.mark.parametrize(
+    ("changed", "length"),
+    [
+        ({"use_sliding_window": True, "sliding_window": 48, "layer_types": None}, 48),
+        ({"use_sliding_window": True, "sliding_window": 48}, 1024),  # no layer has it
+        ({"use_sliding_window": False, "sliding_window": 48, "layer_types": None}, 1024),
+    ],
+)
+@pytest.mark.parametrize("name", ["qwen2", "qwen3", "smollm3"])
+def test_a_window_counts_where_a_folder_says_that_it_is_used(
+    name: str, changed: dict[str, object], length: int, tmp_path: Path
+) -> None:
+    file = GgufFile(unpacked(FIXTURES / name / f"{name}.Q4_0.gguf", tmp_path))
+    folder = published(file, FIXTURES / name / "hf" / "config.json", tmp_path / "hf")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, **changed}))
+    assert Graph(SafetensorsFolder(folder), tmp_path).emitted.context_length == length
 
 
 @pytest.mark.parametrize(
@@ -212,6 +259,7 @@ def test_a_context_ends_where_attentions_window_would_cut_it(
         ("phi3", "phi3.rope.scaling.original_context_length", 0, "original context"),
         ("phi3", "phi3.rope.scaling.attn_factor", -1.0, "angles"),
         ("phi3", "phi3.attention.sliding_window", 2.5, "window"),
+        ("qwen2", "qwen2.attention.sliding_window", 2.5, "window"),
         ("phi3", "phi3.rope.dimension_count", 50, "rope_factors"),
         ("gemma3", "gemma3.attention.sliding_window", 0, "window"),
         ("gemma3", "gemma3.rope.freq_base_swa", 0.5, "near_base"),
