@@ -206,7 +206,7 @@ class _Building:
         if isinstance(argument, Kernel | WorkerRuntimeBarrier):
             return argument.recorded
         if isinstance(argument, list | tuple):
-            return [self._given(item) for item in argument]
+            return type(argument)(self._given(item) for item in argument)
         return argument
 
 

@@ -5,7 +5,7 @@ Sizes, offsets and strides are in elements, as IRON states them; `walk.py` turns
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from math import prod
 from typing import Any, Literal
@@ -121,6 +121,8 @@ class Kernel:
     symbol: str
     parameters: tuple[Type | np.dtype[Any], ...]
     source: str | None = None
+    flags: tuple[str, ...] = ()
+    includes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -215,6 +217,15 @@ class SetBarrier:
     value: int
 
 
+def flat(values: Iterable[Any]) -> Iterator[Any]:
+    """The leaves of nested lists and tuples, as fn_args may nest them."""
+    for value in values:
+        if isinstance(value, list | tuple):
+            yield from flat(value)
+        else:
+            yield value
+
+
 Step = Push | Await | Free | Write | SetBarrier
 
 
@@ -238,6 +249,12 @@ class Record:
 
     def fifo(self, name: str) -> Fifo:
         return next(fifo for fifo in self.fifos if fifo.name == name)
+
+    @property
+    def kernels(self) -> tuple[Kernel, ...]:
+        """Every kernel that a worker is given, in order."""
+        arguments = (a for worker in self.workers for a in flat(worker.arguments))
+        return tuple(dict.fromkeys(a for a in arguments if isinstance(a, Kernel)))
 
     def __str__(self) -> str:
         lines = [f"{self.device.name}, {self.device.columns} columns"]

@@ -23,7 +23,8 @@ from npu_kernels.iron_sim.walk import Walk
 def schedule(record: Record) -> Iterator[Finding]:
     """Steps through the sequence with an array that does as little as it may."""
     shims = {fifo.name: _shim(record, fifo.name) for fifo in record.fifos}
-    started: dict[str, list[Transfer]] = defaultdict(list)  # by fifo, not known to be done
+    awaits = 0  # so far
+    started: dict[str, list[tuple[Transfer, int]]] = defaultdict(list)  # not known to be done
     live: dict[Tile, set[int]] = defaultdict(set)  # descriptors, by shim
     writing: dict[int, tuple[Transfer, Walk]] = {}  # drains nobody has awaited, nor one behind them
     for step in record.sequence:
@@ -31,9 +32,9 @@ def schedule(record: Record) -> Iterator[Finding]:
             transfer = step.transfer
             walk = transfer_walk(transfer, record.arguments[transfer.argument])
             queue = started[transfer.fifo]
-            queue.append(transfer)
+            queue.append((transfer, awaits))
             live[shims[transfer.fifo]].add(transfer.number)
-            yield from _queue(transfer, len(queue))
+            yield from _queue(transfer, len(queue), sum(then == awaits for _, then in queue))
             yield from _live(transfer, shims[transfer.fifo], len(live[shims[transfer.fifo]]))
             yield from _short(transfer, walk)
             if transfer.fills:
@@ -43,9 +44,11 @@ def schedule(record: Record) -> Iterator[Finding]:
         elif isinstance(step, Await | Free):
             transfer = step.transfer
             live[shims[transfer.fifo]].discard(transfer.number)
-            done = [t for t in started[transfer.fifo] if t.number <= transfer.number]
-            started[transfer.fifo] = [t for t in started[transfer.fifo] if t not in done]
+            queue = started[transfer.fifo]
+            done = [started for started, _ in queue if started.number <= transfer.number]
+            queue[:] = [entry for entry in queue if entry[0] not in done]
             if isinstance(step, Await):
+                awaits += 1
                 for earlier in done:
                     writing.pop(earlier.number, None)
     for transfer, _ in writing.values():
@@ -62,10 +65,11 @@ def _name(transfer: Transfer) -> str:
     return f"{'fill' if transfer.fills else 'drain'} {transfer.number} of '{transfer.fifo}'"
 
 
-def _queue(transfer: Transfer, count: int) -> Iterator[Finding]:
+def _queue(transfer: Transfer, count: int, sure: int) -> Iterator[Finding]:
+    """sure: how many of them were started since anything was awaited at all."""
     fix = "await the oldest transfer first"
-    if count > QUEUE_DEPTH:
-        what = f"start {count} with none awaited; the shim drops it"
+    if sure > QUEUE_DEPTH:
+        what = f"start {sure} with none awaited; the shim drops it"
         yield Finding("queue-depth", _name(transfer), what, fix)
     elif count > QUEUE_DEPTH_ADVISED:
         yield advice("queue-depth", _name(transfer), f"start {count} with none awaited", fix)

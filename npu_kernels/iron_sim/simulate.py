@@ -124,8 +124,8 @@ class Array:
             lock = BarrierLock(core, argument)
             self._locks[argument.name].append(lock)
             return lock
-        if isinstance(argument, list):
-            return [self._given(item, core, kernels) for item in argument]
+        if isinstance(argument, list | tuple):
+            return type(argument)(self._given(item, core, kernels) for item in argument)
         return argument
 
     def _count(self, symbol: str) -> None:

@@ -73,8 +73,8 @@ def sites_of(
             return _call_site(noted, argument)
         if isinstance(argument, Barrier):
             return _BarrierSites(noted, argument)
-        if isinstance(argument, list):
-            return [given(item) for item in argument]
+        if isinstance(argument, list | tuple):
+            return type(argument)(given(item) for item in argument)
         return argument
 
     with counting() as count:

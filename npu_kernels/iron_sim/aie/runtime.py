@@ -74,15 +74,13 @@ class TaskGroup:
 class _Sequence:
     """A sequence while it is written down."""
 
-    def __init__(self, awaits_in_place: bool) -> None:
+    def __init__(self, mixes: bool) -> None:
         self.steps: list[record.Step] = []
         self.handles: list[ObjectFifoHandle] = []
         self.groups: list[TaskGroup] = []
         self._count = 0
-        self._awaits_in_place = (
-            awaits_in_place  # until 1.4: a lone wait=True stops the sequence there
-        )
-        self._loose: list[record.Transfer] = []  # those without a group
+        self._mixes = mixes  # transfers in groups with those in none
+        self._loose: list[record.Transfer] = []  # in no group: awaited and freed at the end
 
     def transfer(
         self, handle: ObjectFifoHandle, data: Any, tap: Any, group: TaskGroup | None, wait: bool
@@ -109,10 +107,6 @@ class _Sequence:
             if group.finished:
                 raise ValueError(f"{handle.name}: its TaskGroup is finished already")
             group.transfers.append(transfer)
-        elif self._awaits_in_place and wait:
-            self.steps.append(record.Await(transfer))
-            self._free(self._loose)
-            self._loose = []
         else:
             self._loose.append(transfer)
         return Task(transfer)
@@ -125,10 +119,7 @@ class _Sequence:
 
     def _end(self, transfers: list[record.Transfer]) -> None:
         self.steps += [record.Await(t) for t in transfers if t.awaited]
-        self._free(t for t in transfers if not t.awaited)
-
-    def _free(self, transfers: Any) -> None:
-        self.steps += [record.Free(transfer) for transfer in transfers]
+        self.steps += [record.Free(t) for t in transfers if not t.awaited]
 
     def write(self, buffer: Buffer, index: Any, value: Any) -> None:
         if buffer.type.dtype.itemsize != 4:
@@ -141,6 +132,8 @@ class _Sequence:
     def close(self) -> None:
         if any(not group.finished for group in self.groups):
             raise ValueError("the sequence ends with a TaskGroup that is not finished")
+        if self._loose and self.groups and not self._mixes:
+            raise ValueError("some transfers are in task groups, others in none")
         self._end(self._loose)
         self._loose = []
 
@@ -149,7 +142,7 @@ class Runtime:
     def __init__(
         self, seq_fn: Callable[..., object] | None = None, fn_args: Any = None, **options: Any
     ) -> None:
-        options.pop("strict_task_groups", None)
+        self._mixes = not options.pop("strict_task_groups", True)
         refuse("Runtime", **options)
         self._body, self._arguments = seq_fn, list(fn_args or [])
         self.workers: list[Worker] = []
@@ -175,7 +168,7 @@ class Runtime:
     @contextmanager
     def _context(self, types: Any) -> Iterator[Any]:
         self.data = [RuntimeData(n, type_) for n, type_ in enumerate(types)]
-        self._written = _Sequence(awaits_in_place=True)
+        self._written = _Sequence(self._mixes)
         token = _active.set(self._written)
         try:
             yield self.data[0] if len(self.data) == 1 else tuple(self.data)
@@ -189,7 +182,7 @@ class Runtime:
             if self._written is None:
                 raise DesignFault("sequence", "Runtime", "it has no sequence")
             return self._written
-        sequence = _Sequence(awaits_in_place=False)
+        sequence = _Sequence(mixes=True)
         self.data = []
         arguments = [self._argument(argument) for argument in self._arguments]
         token = _active.set(sequence)

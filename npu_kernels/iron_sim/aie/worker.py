@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import count
 from typing import Any
 
@@ -51,8 +51,13 @@ class ExternalFunction(Kernel):
         if source_file is None and source_string is None:
             raise ValueError(f"{name}: neither source_file nor source_string")
         super().__init__(name, object_file_name or f"{name}.o", arg_types)
-        self.recorded = record.Kernel(name, self.recorded.parameters, source_file)
-        self.include_dirs, self.compile_flags = list(include_dirs), list(compile_flags)
+        self.recorded = record.Kernel(
+            name,
+            self.recorded.parameters,
+            None if source_file is None else str(source_file),
+            tuple(compile_flags),
+            tuple(map(str, include_dirs)),
+        )
 
 
 class Buffer:
@@ -143,24 +148,16 @@ class Worker:
         self.body, self.arguments = core_fn, list(fn_args or [])
         self.while_true, self.stack_size = while_true, stack_size
         self.pinned = pinned(tile, placement)
-        for argument in flat(self.arguments):
+        for argument in record.flat(self.arguments):
             if isinstance(argument, ObjectFifo):
                 raise ValueError(f"{argument.name}: a Worker takes its prod() or cons()")
             if isinstance(argument, ObjectFifoHandle):
                 argument.ends_at(self)
 
     def given(self, kind: type) -> list[Any]:
-        return [argument for argument in flat(self.arguments) if isinstance(argument, kind)]
+        return [argument for argument in record.flat(self.arguments) if isinstance(argument, kind)]
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
         raise not_simulated(f"Worker.{name}")
-
-
-def flat(values: Any) -> Iterator[Any]:
-    for value in values:
-        if isinstance(value, list | tuple):
-            yield from flat(value)
-        else:
-            yield value
