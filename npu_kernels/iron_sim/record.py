@@ -206,6 +206,8 @@ class Free:
 
 @dataclass(frozen=True, slots=True)
 class Write:
+    """A word of a buffer; `value` is its bits as an int32."""
+
     buffer: str
     index: int
     value: int

@@ -49,6 +49,7 @@ def schedule(record: Record) -> Iterator[Finding]:
             queue[:] = [entry for entry in queue if entry[0] not in done]
             if isinstance(step, Await):
                 awaits += 1
+                yield from _order(transfer, done)
                 for earlier in done:
                     writing.pop(earlier.number, None)
     for transfer, _ in writing.values():
@@ -73,6 +74,14 @@ def _queue(transfer: Transfer, count: int, sure: int) -> Iterator[Finding]:
         yield Finding("queue-depth", _name(transfer), what, fix)
     elif count > QUEUE_DEPTH_ADVISED:
         yield advice("queue-depth", _name(transfer), f"start {count} with none awaited", fix)
+
+
+def _order(awaited: Transfer, done: list[Transfer]) -> Iterator[Finding]:
+    """A wait takes the channel's next token, whichever transfer it is of."""
+    for earlier in done:
+        if earlier.awaited and earlier is not awaited:
+            what = f"is awaited before {_name(earlier)}, whose token comes first"
+            yield Finding("await-order", _name(awaited), what, "await in the order of starts")
 
 
 def _live(transfer: Transfer, shim: Tile, count: int) -> Iterator[Finding]:

@@ -18,6 +18,7 @@ import numpy as np
 from npu_kernels.iron_sim.calls import Kernels, caller
 from npu_kernels.iron_sim.cores import BarrierLock, Consuming, Core, Producing, Wait
 from npu_kernels.iron_sim.faults import DesignFault
+from npu_kernels.iron_sim.layout import Lock, layout
 from npu_kernels.iron_sim.lower import lower, stream_name
 from npu_kernels.iron_sim.pools import aligned
 from npu_kernels.iron_sim.record import (
@@ -57,7 +58,8 @@ class Array:
         self._lowered = lower(record)
         self._streams = {stream_name(stream.fifo): stream for stream in self._lowered.streams}
         self._memories = {buffer.name: _memory(buffer) for buffer in record.buffers}
-        self._locks: dict[str, list[BarrierLock]] = {b.name: [] for b in record.barriers}
+        self._locks: dict[Lock, BarrierLock] = {}
+        self._layout = layout(record)
         self._calls: Counter[str] = Counter()
         self._writes = 0  # of parameters and barriers, which cores may look at in between
         self._cores: dict[str, Core] = {}
@@ -122,7 +124,7 @@ class Array:
             return caller(argument, kernels, self._count)
         if isinstance(argument, Barrier):
             lock = BarrierLock(core, argument)
-            self._locks[argument.name].append(lock)
+            self._locks[Lock(argument.name, core.name)] = lock
             return lock
         if isinstance(argument, list | tuple):
             return type(argument)(self._given(item, core, kernels) for item in argument)
@@ -140,13 +142,30 @@ class Array:
         return move
 
     def write(self, buffer: str, index: int, value: int) -> None:
-        self._memories[buffer].array.reshape(-1)[index] = value
+        """A word of a buffer, as the bits of an int32."""
+        self._memories[buffer].array.reshape(-1).view(np.int32)[index] = value
         self._writes += 1
 
     def set_barrier(self, barrier: str, value: int) -> None:
-        for lock in self._locks[barrier]:
-            lock.value = value
+        for where, lock in self._locks.items():
+            if where.barrier == barrier:
+                lock.value = value
         self._writes += 1
+
+    def start(
+        self, column: int, fills: bool, channel: int, memory: Words, walk: Walk, name: str
+    ) -> Move:
+        """push, as a stream names it: by a shim's channel."""
+        return self.push(self._layout.fifo_at(column, fills, channel), memory, walk, name)
+
+    def poke(self, column: int, row: int, offset: int, value: int) -> None:
+        """write or set_barrier, as a stream names them: by an address in a tile."""
+        there = self._layout.at(column, row, offset)
+        if not isinstance(there, Lock):
+            self.write(*there, np.uint32(value).astype(np.int32).item())
+        elif there in self._locks:
+            self._locks[there].value = value
+            self._writes += 1
 
     def settle(self) -> None:
         """Everything goes on until it waits."""

@@ -139,16 +139,33 @@ def kept_descriptors(rounds: int) -> Record:
         from npu_kernels.iron_sim.aie.runtime import TaskGroup
 
         late = TaskGroup()
-        come.fill(a, wait=True, group=late)
+        come.fill(a, group=late)
         for n in range(rounds):
             soon = TaskGroup()
             for offset, group in ((0, late), (64, soon)):
                 part = {"offset": 128 * n + offset, "sizes": [64], "strides": [1]}
-                leave.drain(b, wait=True, group=group, **part)
+                leave.drain(b, wait=group is soon, group=group, **part)
             soon.finish()
         late.finish()
 
     return copying(64, 2 * rounds, sequence=sequence)
+
+
+def out_of_order() -> Record:
+    """The second half is awaited first."""
+
+    def sequence(a: Any, b: Any, come: Any, leave: Any) -> None:
+        from npu_kernels.iron_sim.aie.runtime import TaskGroup
+
+        groups = [TaskGroup(), TaskGroup()]
+        come.fill(a, group=groups[0])
+        for n, group in enumerate(groups):
+            half = {"offset": 128 * n, "sizes": [128], "strides": [1]}
+            leave.drain(b, wait=True, group=group, **half)
+        for group in reversed(groups):
+            group.finish()
+
+    return copying(sequence=sequence)
 
 
 def halves() -> Record:

@@ -42,6 +42,7 @@ HARD: dict[str, Callable[[], Record]] = {
     ),
     "repeat": lambda: broken.filling({"sizes": [65, 2, 2, 16], "strides": [32, 128, 64, 1]}),
     "granularity": broken.halves,
+    "await-order": broken.out_of_order,
     "dram-hazard": lambda: broken.rereading(awaited=False),
     "drain-awaited": broken.unawaited,
     "placement": broken.misplaced,

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
+import numpy as np
+
 from npu_kernels.iron_sim import record
 from npu_kernels.iron_sim.aie.dataflow import HOST, ObjectFifoHandle
 from npu_kernels.iron_sim.aie.device import pinned
@@ -124,7 +126,10 @@ class _Sequence:
     def write(self, buffer: Buffer, index: Any, value: Any) -> None:
         if buffer.type.dtype.itemsize != 4:
             raise not_simulated(f"{buffer.name}[{index}] of {buffer.type.dtype}: words only")
-        self.steps.append(record.Write(buffer.name, int(index), plain(value)))
+        if not 0 <= plain(index) < buffer.type.size:
+            raise ValueError(f"{buffer.name}[{index}] of {buffer.type.size} words")
+        word = np.asarray(plain(value), buffer.type.dtype).view(np.int32).item()
+        self.steps.append(record.Write(buffer.name, int(plain(index)), word))
 
     def set_barrier(self, barrier: WorkerRuntimeBarrier, value: int) -> None:
         self.steps.append(record.SetBarrier(barrier.recorded.name, int(value)))
