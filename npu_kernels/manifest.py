@@ -1,0 +1,94 @@
+"""manifest.toml: what a function's kernels take, in order, and how exact they are."""
+
+import ast
+import operator
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+DATA_BYTES_MAX = 62 * 1024  # of a core's 64 KB
+STACK_BYTES = 4096
+UNIT_BYTES = 64  # every buffer is a multiple of this, or those behind it are misaligned
+
+_OPERATIONS = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """A buffer, or with direction "value" an int32. `depth`: how many of it a fifo holds."""
+
+    name: str
+    dtype: str
+    direction: str  # in, out, resident (stays in the core from call to call), value
+    bytes: str = "4"
+    depth: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    source: Path
+    symbol: str
+    does: str
+    arguments: tuple[Argument, ...]
+
+    def bytes_of(self, name: str, shape: Mapping[str, int]) -> int:
+        """Bytes of an argument at a shape."""
+        (found,) = (argument for argument in self.arguments if argument.name == name)
+        return evaluate(found.bytes, shape)
+
+    def data_bytes(self, shape: Mapping[str, int]) -> int:
+        """Of a core's data memory: its buffers and its stack."""
+        buffers = (each for each in self.arguments if each.direction != "value")
+        return STACK_BYTES + sum(each.depth * evaluate(each.bytes, shape) for each in buffers)
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    functions: tuple[str, ...]  # of domain flm
+    cosine_min: float
+    error_max: float  # of the largest magnitude
+    kernels: tuple[Kernel, ...]
+    shapes: Mapping[str, Mapping[str, int]]  # by model, what each asks for
+
+
+def evaluate(formula: str, shape: Mapping[str, int]) -> int:
+    """Whole numbers, names of `shape`, + - * // and brackets."""
+
+    def value(node: ast.expr) -> int:
+        if isinstance(node, ast.Constant) and type(node.value) is int:
+            return node.value
+        if isinstance(node, ast.Name):
+            return shape[node.id]
+        if isinstance(node, ast.BinOp) and type(node.op) in _OPERATIONS:
+            return int(_OPERATIONS[type(node.op)](value(node.left), value(node.right)))
+        raise ValueError(f"{formula!r} is no formula of whole numbers")
+
+    return value(ast.parse(formula, mode="eval").body)
+
+
+def manifest(folder: Path) -> Manifest:
+    """Of a function's folder. Raises TypeError or KeyError for what it does not know."""
+    read = tomllib.loads((folder / "manifest.toml").read_text())
+    kernels = tuple(
+        Kernel(
+            folder / kernel["source"],
+            kernel["symbol"],
+            kernel["does"],
+            tuple(Argument(**argument) for argument in kernel["arguments"]),
+        )
+        for kernel in read["kernel"]
+    )
+    tolerance = read["tolerance"]
+    return Manifest(
+        tuple(read["functions"]),
+        tolerance["cosine_min"],
+        tolerance["error_max"],
+        kernels,
+        read["shapes"],
+    )

@@ -1,0 +1,139 @@
+"""qlinear and qlinear8: chunks keep all that they are made of, tables and products are right."""
+
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from npu_kernels.bf16 import rounded
+from npu_kernels.qlinear import reference as four
+from npu_kernels.qlinear8 import reference as eight
+from tests.kernels.host import (
+    SANITIZERS,
+    Array,
+    Rig,
+    cosine,
+    held,
+    needs_compiler,
+    spread,
+    unwritten,
+)
+
+BITS = [pytest.param(four, "qlinear", id="4 bits"), pytest.param(eight, "qlinear8", id="8 bits")]
+Blocks = tuple[Array, Array, Array]
+
+
+def weights(random: np.random.Generator, module: ModuleType, rows: int, columns: int) -> Blocks:
+    codes = random.integers(0, 2 * module.CENTRE, (rows, columns), np.uint8)
+    scales = rounded(np.exp2(random.uniform(-12, -2, (rows, columns // 32))))
+    return codes, scales, rounded(scales * random.standard_normal(scales.shape))
+
+
+def run(rig: Rig, name: str, chunks: Array, table: Array, count: int) -> Array:
+    """y [rows, to whole groups], `count` chunks a call: as a core gets them."""
+    parts = []
+    for group in chunks:
+        y = unwritten(32)
+        for start in range(0, len(group), count):
+            rig(name, held(group[start : start + count]), table, y, start, count)
+        parts.append(y)
+    return np.concatenate(parts)
+
+
+def made_table(x: Array, sanitize: bool = False) -> Array:
+    rig, parts = Rig("qlinear", sanitize), []
+    for start in range(0, len(x), 256):
+        part = unwritten(four.TABLE_BYTES, np.int8)
+        rig("qlinear_table", held(x[start : start + 256]), part)
+        parts.append(part)
+    return held(np.stack(parts))
+
+
+@pytest.mark.parametrize(("module", "name"), BITS)
+@pytest.mark.parametrize(("rows", "columns"), [(32, 256), (40, 576), (1, 32), (96, 1536)])
+def test_unpack_is_the_inverse_of_pack(
+    module: ModuleType, name: str, rows: int, columns: int
+) -> None:
+    parts = weights(np.random.default_rng(1), module, rows, columns)
+    chunks = module.pack(*parts)
+    assert chunks.shape == (-(-rows // 32), -(-columns // 256), module.CHUNK_BYTES)
+    for got, wanted in zip(module.unpack(chunks, rows, columns), parts, strict=True):
+        np.testing.assert_array_equal(got, wanted)
+
+
+@pytest.mark.parametrize(("module", "name"), BITS)
+def test_the_reference_is_the_product(module: ModuleType, name: str) -> None:
+    """Of the dense weights with the floats themselves, but for mantissas of 15 bits."""
+    random = np.random.default_rng(2)
+    parts = weights(random, module, 64, 512)
+    x = random.standard_normal(512).astype(np.float32)
+    y = getattr(module, name)(module.pack(*parts), four.table(x))
+    assert cosine(y, four.dense(*parts, module.CENTRE) @ x) >= 0.999999
+
+
+@needs_compiler
+@pytest.mark.parametrize("sanitize", SANITIZERS)
+def test_the_table_is_the_references(sanitize: bool) -> None:
+    random = np.random.default_rng(3)
+    x = spread(random, 512)
+    x[:32] = 0
+    x[32:64] = 2.0 ** -np.arange(32)
+    x[64:96] = np.float32(1.9999999)
+    got, wanted = made_table(x, sanitize).view(np.uint8), four.table(x).view(np.uint8)
+    off = got[:, :512].copy().view(np.int16) - wanted[:, :512].copy().view(np.int16)
+    assert np.abs(off).max() <= 1  # a float scaled by its two bfloat16 parts
+    np.testing.assert_array_equal(got[:, 544:], wanted[:, 544:])
+    sums = got[:, 512:544].copy().view(np.int32)
+    mantissas = got[:, :512].copy().view(np.int16).reshape(-1, 8, 32)
+    np.testing.assert_array_equal(sums, mantissas.sum(axis=2, dtype=np.int32))
+    for start in range(0, 512, 32):
+        largest = np.abs(x[start : start + 32]).max()
+        error = np.abs(
+            four.activations(got.view(np.int8))[start : start + 32] - x[start : start + 32]
+        )
+        assert error.max() <= largest * 2.0**-14
+
+
+@needs_compiler
+@pytest.mark.parametrize("sanitize", SANITIZERS)
+@pytest.mark.parametrize(("module", "name"), BITS)
+@pytest.mark.parametrize("count", [1, 3])
+def test_the_product_is_the_references(
+    sanitize: bool, module: ModuleType, name: str, count: int
+) -> None:
+    random, rig = np.random.default_rng(4), Rig(name, sanitize)
+    chunks = module.pack(*weights(random, module, 64, 640))
+    table = held(four.table(np.pad(spread(random, 640), (0, 128))))
+    rig.check(run(rig, name, chunks, table, count), getattr(module, name)(chunks, table))
+
+
+@needs_compiler
+@pytest.mark.parametrize(("module", "name"), BITS)
+def test_extremes(module: ModuleType, name: str) -> None:
+    """The largest codes by the largest mantissas of one sign fit; so do the least."""
+    rig, top = Rig(name), 2 * module.CENTRE - 1
+    scales = np.ones((32, 8), np.float32)
+    for code in (0, top):
+        chunks = module.pack(np.full((32, 256), code, np.uint8), scales, -scales)
+        for value in (32767.0, -32767.0):
+            table = held(four.table(np.full(256, value, np.float32)))
+            rig.check(run(rig, name, chunks, table, 1), getattr(module, name)(chunks, table))
+    nothing = held(four.table(np.zeros(256, np.float32)))
+    np.testing.assert_array_equal(run(rig, name, chunks, nothing, 1), 0)
+
+
+@needs_compiler
+@pytest.mark.slow
+@pytest.mark.parametrize(("module", "name"), BITS)
+@pytest.mark.parametrize("model", ["smollm2:135m", "llama3.2:1b", "qwen3.5:4b"])
+def test_real_shapes(module: ModuleType, name: str, model: str) -> None:
+    """The longest product of each model, from floats on."""
+    random, rig = np.random.default_rng(5), Rig(name)
+    shape = rig.manifest.shapes[model]
+    columns = 256 * shape["KB"]
+    parts = weights(random, module, shape["N"], columns)
+    x, chunks = random.standard_normal(columns).astype(np.float32), module.pack(*parts)
+    table = made_table(x)
+    y = run(rig, name, chunks, table, shape["CHUNKS"])
+    rig.check(y, getattr(module, name)(chunks, table))
+    assert cosine(y, four.dense(*parts, module.CENTRE) @ x) >= 0.99999
