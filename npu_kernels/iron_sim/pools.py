@@ -9,18 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from npu_kernels.aie_host import poisoned
 from npu_kernels.iron_sim.record import Tile, Type
 from npu_kernels.iron_sim.walk import WORD_BYTES, Walk, Words
-
-ALIGNMENT = 64
-POISON = 0xFF  # L1 is not cleared: NaN in every float type, -1 in every whole one
-
-
-def aligned(nbytes: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """L1 bytes with whatever was there before, aligned as a 512-bit load wants them."""
-    room = np.full(nbytes + ALIGNMENT, POISON, np.uint8)
-    start = -room.ctypes.data % ALIGNMENT
-    return room[start : start + nbytes]
 
 
 class Pool:
@@ -31,7 +22,7 @@ class Pool:
         self.writers, self.readers = writers, readers  # whose turn it is, for those who must say
         self.written = [0] * len(writers)
         self.read = [0] * len(readers)
-        self._slots = [aligned(type_.nbytes) for _ in range(depth)]
+        self._slots = [poisoned(type_.nbytes) for _ in range(depth)]
 
     def room(self, writer: int) -> int:
         return min(self.read) + self.depth - self.written[writer]

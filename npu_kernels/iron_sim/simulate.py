@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
+from npu_kernels.aie_host import poisoned
 from npu_kernels.iron_sim.calls import Kernels, caller
 from npu_kernels.iron_sim.cores import BarrierLock, Consuming, Core, Producing, Wait
 from npu_kernels.iron_sim.faults import DesignFault
 from npu_kernels.iron_sim.layout import Lock, layout
 from npu_kernels.iron_sim.lower import lower, stream_name
-from npu_kernels.iron_sim.pools import aligned
 from npu_kernels.iron_sim.record import (
     Await,
     Barrier,
@@ -248,7 +248,7 @@ class Array:
 
 
 def _memory(buffer: Buffer) -> Memory:
-    array = aligned(buffer.type.nbytes).view(buffer.type.dtype).reshape(buffer.type.shape)
+    array = poisoned(buffer.type.nbytes).view(buffer.type.dtype).reshape(buffer.type.shape)
     if buffer.initial is not None:
         array[...] = buffer.initial
     return Memory(buffer.name, array)
