@@ -17,18 +17,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from bench.blocks import Raw, random_blocks, stored
 from bench.rows import ROOT, keep
 from bench.shapes import FOLDER, Shape, add_sizes, add_tokenizer
 from flm.graph.weights.gguf import GgufFile
 
 SECONDS_MOST, PEAK_MIB_MOST = 90, 3 * 1024
 VOCABULARY = 248_320
-POOL = 4096  # random blocks of each type, of which rows are made
-BLOCK_BYTES = {"Q4_K": 144, "Q5_K": 176, "Q6_K": 210}
-# Where a block's scale stands, and what it is multiplied by to give weights of unit deviation.
-SCALE_AT = {"Q4_K": (0, 1 / 200), "Q5_K": (0, 1 / 400), "Q6_K": (208, 1 / 1350)}
 FOUR_B = Shape(
     name="qwen35-4B",
     layers=32,
@@ -72,7 +68,6 @@ print(json.dumps({
 }))
 """
 
-Raw = npt.NDArray[np.generic]
 Sized = tuple[str, tuple[int, ...], str]  # name, shape, type
 
 
@@ -125,10 +120,10 @@ def write(path: Path, vocabulary: GgufFile, shape: Shape) -> None:
     add_tokenizer(writer, vocabulary, tokens_least=VOCABULARY)
     random = np.random.default_rng(4)
     for name, sizes, type in tensors(shape):
-        stored = _bytes(sizes, type)
+        raw = stored(sizes, type)
         dtype = np.dtype(np.float32 if type == "F32" else np.uint8)
-        size = int(np.prod(stored)) * dtype.itemsize
-        writer.add_tensor_info(name, stored, dtype, size, GGMLQuantizationType[type])
+        size = int(np.prod(raw)) * dtype.itemsize
+        writer.add_tensor_info(name, raw, dtype, size, GGMLQuantizationType[type])
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_ti_data_to_file()
@@ -137,25 +132,13 @@ def write(path: Path, vocabulary: GgufFile, shape: Shape) -> None:
     writer.close()
 
 
-def _bytes(sizes: tuple[int, ...], type: str) -> tuple[int, ...]:
-    return sizes if type == "F32" else (sizes[0], sizes[1] // 256 * BLOCK_BYTES[type])
-
-
 def _values(random: np.random.Generator, name: str, sizes: tuple[int, ...], type: str) -> Raw:
-    if type == "F32":
-        if len(sizes) == 1 and "norm" in name:
-            return np.ones(sizes, np.float32)
-        values = random.standard_normal(sizes, dtype=np.float32) * np.float32(sizes[-1] ** -0.5)
-        return -np.abs(values) if name.endswith("ssm_a") else values
-    at, unit = SCALE_AT[type]
-    pool = random.integers(0, 256, (POOL, BLOCK_BYTES[type]), dtype=np.uint8)
-    scale = np.float16(unit * sizes[1] ** -0.5)
-    pool[:, at : at + 2] = np.array([scale]).view(np.uint8)
-    if type != "Q6_K":
-        middle = np.float16(scale * (7.5 if type == "Q4_K" else 15.5))
-        pool[:, at + 2 : at + 4] = np.array([middle]).view(np.uint8)
-    count = sizes[0] * sizes[1] // 256
-    return pool[random.integers(0, POOL, count)].reshape(_bytes(sizes, type))
+    if type != "F32":
+        return random_blocks(random, sizes, type)
+    if len(sizes) == 1 and "norm" in name:
+        return np.ones(sizes, np.float32)
+    values = random.standard_normal(sizes, dtype=np.float32) * np.float32(sizes[-1] ** -0.5)
+    return -np.abs(values) if name.endswith("ssm_a") else values
 
 
 def _run(program: str, *arguments: Path) -> dict[str, Any]:

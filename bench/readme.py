@@ -1,5 +1,5 @@
-"""Writes the figures of the README and of docs/prefix-cache.md, and their pictures, from the
-newest rows of bench/results: `python -m bench.readme`.
+"""Writes the figures of the README, docs/models.md and docs/prefix-cache.md, and their pictures,
+from the newest rows of bench/results: `python -m bench.readme`.
 """
 
 import json
@@ -29,8 +29,9 @@ class Lines:
 
 
 def newest(bench: str) -> dict[str, dict[str, Any]]:
-    """The last row of each figure."""
-    lines = (RESULTS / f"{bench}.jsonl").read_text().splitlines()
+    """The last row of each figure; none where it never ran."""
+    path = RESULTS / f"{bench}.jsonl"
+    lines = path.read_text().splitlines() if path.exists() else []
     return {row["figure"]: row for row in map(json.loads, lines)}
 
 
@@ -63,6 +64,26 @@ def table(rows: Mapping[str, Mapping[str, Any]]) -> str:
 
 def _round(value: float) -> str:
     return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
+
+
+def families_table(rows: Mapping[str, Mapping[str, Any]]) -> str:
+    lines = [
+        "| sizes of | types | prompt, flm | llama.cpp | ratio | decode, flm | llama.cpp | ratio |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for figure, row in rows.items():
+        cells = [f"{row['sizes']}: {row['mib']} MiB", figure.split()[-1]]
+        for what in ("prefill", "decode"):
+            ours, peer = row[f"{what}_flm"], row[f"{what}_llama_cpp"]
+            cells += [_round(ours), _round(peer), f"{ours / peer:.2f}"]
+        lines.append(f"| {' | '.join(cells)} |")
+    machine = row["machine"]
+    lines.append(
+        "\nTokens a second: a cold prompt of 512, then 64 decoded; both servers at once over HTTP, "
+        f"in turns, the same file of random weights, {machine['cores']} threads each, on "
+        f"{machine['cpu']}: `python -m bench.families`."
+    )
+    return "\n".join(lines)
 
 
 def agents_table(agents: Mapping[str, Mapping[str, Any]]) -> str:
@@ -175,6 +196,8 @@ def main() -> None:
     seconds = {name: row[f"{name}_later_s"] for name in ("llama_cpp", "flm")}
     (ROOT / "docs" / "agents.svg").write_text(picture(Lines(title, "request", seconds)))
     write_between_marks(ROOT / "README.md", table(chat))
+    if families := newest("families"):
+        write_between_marks(ROOT / "docs" / "models.md", families_table(families))
     write_between_marks(ROOT / "docs" / "prefix-cache.md", agents_table(agents))
 
 

@@ -5,7 +5,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,15 +59,24 @@ class Server:
 
 @contextmanager
 def flm_server(
-    model: str, *, threads: int, lanes: int, flags: Sequence[str] = (), log: Path | None = None
+    model: str,
+    *,
+    threads: int,
+    lanes: int,
+    flags: Sequence[str] = (),
+    log: Path | None = None,
+    home: Path | None = None,
 ) -> Iterator[Server]:
-    """What it says goes to `log`, or nowhere. It knows nothing of earlier runs, unless asked to."""
+    """What it says goes to `log`, or nowhere. It knows nothing of earlier runs, unless asked to;
+    what it compiles stays in `home`, or where flm keeps models.
+    """
     if DISK not in flags:
         flags = ("--prefix-disk-mb", "0", *flags)
     port = free_port()
     command = [sys.executable, "-m", "flm", "serve", model, "--port", str(port)]
     command += ["--threads", str(threads), "--lanes", str(lanes), *flags]
-    with _process("flm", command, port, log) as server:
+    environ = {"FLM_MODEL_PATH": str(home)} if home else {}
+    with _process("flm", command, port, log, environ) as server:
         yield server
 
 
@@ -91,10 +100,18 @@ def llama_cpp_server(
 
 
 @contextmanager
-def _process(name: str, command: Sequence[str], port: int, log: Path | None) -> Iterator[Server]:
+def _process(
+    name: str,
+    command: Sequence[str],
+    port: int,
+    log: Path | None,
+    environ: Mapping[str, str] | None = None,
+) -> Iterator[Server]:
     url = f"http://127.0.0.1:{port}"
     with open(log or os.devnull, "ab") as said:
-        process = subprocess.Popen(command, stdout=said, stderr=said)
+        process = subprocess.Popen(
+            command, stdout=said, stderr=said, env={**os.environ, **(environ or {})}
+        )
     try:
         _wait_until_ready(url, process)
         yield Server(name, url, process.pid)

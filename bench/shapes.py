@@ -182,6 +182,13 @@ def add_tokenizer(writer: Any, vocabulary: GgufFile, *, tokens_least: int = 0) -
     writer.add_chat_template(TEMPLATE.read_text())
 
 
+def likely_tokens(tokens: list[str]) -> npt.NDArray[np.bool_]:
+    """Which of them may win: whole ASCII words."""
+    return np.array(
+        [token.removeprefix("Ġ").isalpha() and token.lstrip("Ġ").isascii() for token in tokens]
+    )
+
+
 def _tensors(s: Shape, tokens: list[str]) -> Iterator[tuple[str, Floats]]:
     random = np.random.default_rng(SEED)
 
@@ -193,8 +200,7 @@ def _tensors(s: Shape, tokens: list[str]) -> Iterator[tuple[str, Floats]]:
         return random.uniform(0.8, 1.2, size).astype(np.float32)
 
     embedding = matrix(len(tokens), s.width, scale=3)
-    likely = [token.removeprefix("Ġ").isalpha() and token.lstrip("Ġ").isascii() for token in tokens]
-    embedding[~np.array(likely)] *= np.float32(UNLIKELY)
+    embedding[~likely_tokens(tokens)] *= np.float32(UNLIKELY)
     yield "token_embd.weight", embedding
     yield "output_norm.weight", norm(s.width)
     for layer in range(s.layers):
