@@ -27,7 +27,7 @@ def descriptors(record: Record) -> Iterator[Finding]:
             transfer = step.transfer
             walk = transfer_walk(transfer, record.arguments[transfer.argument])
             kind = "fill" if transfer.fills else "drain"
-            yield from _host(walk, f"{kind} {transfer.number} of '{transfer.fifo}'")
+            yield from transfer_fits(walk, f"{kind} {transfer.number} of '{transfer.fifo}'")
 
 
 def dims_of(walk: Walk) -> Dims:
@@ -38,14 +38,18 @@ def dims_of(walk: Walk) -> Dims:
     return dims
 
 
-def _host(walk: Walk, where: str) -> Iterator[Finding]:
+def transfer_fits(walk: Walk, where: str) -> Iterator[Finding]:
     """The shim's fourth dimension repeats: the same place again, or one that moves on."""
     dims = dims_of(walk)
-    if len(dims) == DMAS["shim"].dims + 1:
+    most = DMAS["shim"].dims + 1
+    if len(dims) > most:
+        yield Finding("dims", where, f"{len(dims)} dimensions, {most} at most: {dims}")
+        return
+    if len(dims) == most:
         size, stride = dims.pop(0)
-        most = ITERATION_WRAP_MAX if stride else REPEAT_MAX
-        if size > most:
-            what = f"{size} repeats, {most} at most" + (" with a stride" if stride else "")
+        repeats_max = ITERATION_WRAP_MAX if stride else REPEAT_MAX
+        if size > repeats_max:
+            what = f"{size} repeats, {repeats_max} at most" + (" with a stride" if stride else "")
             yield Finding("repeat", where, what)
         if stride > DMAS["shim"].step_max:
             yield Finding("stride", where, f"{stride} words in the outermost dimension")

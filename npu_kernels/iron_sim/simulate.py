@@ -18,7 +18,7 @@ import numpy as np
 from npu_kernels.aie_host import poisoned
 from npu_kernels.iron_sim.calls import Kernels, caller
 from npu_kernels.iron_sim.cores import BarrierLock, Consuming, Core, Producing, Wait
-from npu_kernels.iron_sim.faults import DesignFault
+from npu_kernels.iron_sim.faults import Deadlock, DesignFault
 from npu_kernels.iron_sim.layout import Lock, layout
 from npu_kernels.iron_sim.lower import lower, stream_name
 from npu_kernels.iron_sim.record import (
@@ -34,7 +34,7 @@ from npu_kernels.iron_sim.record import (
     Worker,
     Write,
 )
-from npu_kernels.iron_sim.streams import HostSource, Move
+from npu_kernels.iron_sim.streams import HostSink, HostSource, Move
 from npu_kernels.iron_sim.value import Memory
 from npu_kernels.iron_sim.waits import SEQUENCE, Standstill
 from npu_kernels.iron_sim.walk import Walk, Words, walk_of
@@ -59,7 +59,7 @@ class Array:
         self._streams = {stream_name(stream.fifo): stream for stream in self._lowered.streams}
         self._memories = {buffer.name: _memory(buffer) for buffer in record.buffers}
         self._locks: dict[Lock, BarrierLock] = {}
-        self._layout = layout(record)
+        self.layout = layout(record)
         self._calls: Counter[str] = Counter()
         self._writes = 0  # of parameters and barriers, which cores may look at in between
         self._cores: dict[str, Core] = {}
@@ -152,15 +152,9 @@ class Array:
                 lock.value = value
         self._writes += 1
 
-    def start(
-        self, column: int, fills: bool, channel: int, memory: Words, walk: Walk, name: str
-    ) -> Move:
-        """push, as a stream names it: by a shim's channel."""
-        return self.push(self._layout.fifo_at(column, fills, channel), memory, walk, name)
-
     def poke(self, column: int, row: int, offset: int, value: int) -> None:
         """write or set_barrier, as a stream names them: by an address in a tile."""
-        there = self._layout.at(column, row, offset)
+        there = self.layout.at(column, row, offset)
         if not isinstance(there, Lock):
             self.write(*there, np.uint32(value).astype(np.int32).item())
         elif there in self._locks:
@@ -183,7 +177,14 @@ class Array:
     def wait(self, move: Move, fifo: str) -> None:
         self.settle()
         if not move.done:
-            raise Standstill(self._streams, self._cores, fifo).deadlock(SEQUENCE)
+            raise self.deadlock(fifo)
+
+    def deadlock(self, awaited: str | None) -> Deadlock:
+        """Who waits for whom, now that the sequence waits for this fifo's transfer."""
+        return Standstill(self._streams, self._cores, awaited).deadlock(SEQUENCE)
+
+    def host(self, fifo: str) -> HostSource | HostSink:
+        return self._lowered.hosts[fifo]
 
     # A dispatch
 
@@ -206,7 +207,7 @@ class Array:
             elif isinstance(step, SetBarrier):
                 self.set_barrier(step.barrier, step.value)
         self.settle()
-        self._balanced()
+        self.balanced()
         read, written = (now - then for now, then in zip(self._traffic(), before, strict=True))
         return Counters(read, written, len(moves), dict(self._calls))
 
@@ -226,8 +227,8 @@ class Array:
             totals[not isinstance(stream.source, HostSource)] += stream.words * 4
         return totals[0], totals[1]
 
-    def _balanced(self) -> None:
-        """What a dispatch leaves behind would meet the next one."""
+    def balanced(self) -> None:
+        """A fault if a dispatch left anything behind: it would meet the next one."""
         for host in self._lowered.hosts.values():
             if host.queue:
                 still = Standstill(self._streams, self._cores, None)
