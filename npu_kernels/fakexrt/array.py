@@ -46,6 +46,12 @@ class Array(Protocol):
     def standstill(self) -> str:
         """Who waits for whom, once nothing moves."""
 
+    def balanced(self) -> None:
+        """Raises if a dispatch that has ended left something that the next one would meet."""
+
+    def close(self) -> None:
+        """It is configured no more."""
+
 
 @dataclass(frozen=True, slots=True)
 class Touched:
@@ -147,6 +153,7 @@ class _Execution:
                 self._apply(operation, f"operation {number}")
             self._settle()
             self._ended()
+            self._array.balanced()
         except Standstill as why:
             standstill = str(why)
         return Outcome(self._bytes[True], self._bytes[False], tuple(self._touched), standstill)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Mapping
 from typing import Any
 
@@ -41,23 +40,34 @@ class hw_context:
         self._machine = machine
         self._array: Array | None = None
         self._dead: str | None = None
-        weakref.finalize(self, machine.close_context, self._number)
 
     def _alive(self) -> Machine:
         if self._machine is None:
             raise Misuse("hw_context() is no context: the real one segfaults")
         return self._machine
 
+    def __del__(self) -> None:
+        if self._machine is not None:
+            self._unload()
+            self._machine.close_context(self._number)
+
     def _loaded(self) -> Array:
         """The array, configured anew if another context had it: its state is lost."""
         machine = self._alive()
         if machine.switch(self._number) or self._array is None:
+            self._unload()
             self._array = machine.configure(self._simulated)
         return self._array
 
+    def _unload(self) -> None:
+        if self._array is not None:
+            self._array.close()
+        self._array = None
+
     def _die(self, why: str) -> None:
         machine = self._alive()
-        self._dead, self._array = why, None
+        self._dead = why
+        self._unload()
         machine.forget(self._number)
         machine.journal.append(f"AIE2_TDR_WORK: {why}; AIE2_DUMP_CTX {self._number}")
 

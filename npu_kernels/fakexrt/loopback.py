@@ -9,7 +9,7 @@ from collections import defaultdict
 
 import numpy as np
 
-from npu_kernels.txn import Words
+from npu_kernels.txn import StreamFault, Words
 
 CORE_ROW = 2
 
@@ -34,6 +34,13 @@ class Loopback:
     def poke(self, column: int, row: int, offset: int, value: int) -> None:
         if row == CORE_ROW and offset == 0:
             self._added[column] = value
+
+    def balanced(self) -> None:
+        if any(len(fifo) for fifo in self._fifos.values()):
+            raise StreamFault("balance", "end", self.standstill(), "drain what was filled")
+
+    def close(self) -> None:
+        self._fifos.clear()
 
     def standstill(self) -> str:
         held = ", ".join(

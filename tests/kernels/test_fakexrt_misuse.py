@@ -93,6 +93,11 @@ def test_data_that_is_left_meets_the_next_dispatch(npu: Npu) -> None:
         started(npu, [*copy(64), *fill(2, 0, 16384, token=False)], 65536, BYTES)
 
 
+def test_data_that_the_array_keeps_meets_the_next_dispatch(npu: Npu) -> None:
+    with pytest.raises(Misuse, match="holds 64 words of 4096"):
+        started(npu, [*copy(64), *fill(2, 0, 64, token=False)], BYTES, BYTES)
+
+
 def test_a_forgotten_sync_to_the_device_shows(npu: Npu) -> None:
     source, target = npu.buffer(BYTES), npu.buffer(bytes(BYTES))
     source.write(CONTENT, 0)
