@@ -1,0 +1,14 @@
+"""CausalConv of one token. The kernel rounds nothing to bfloat16: high and low parts throughout."""
+
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+def causal_conv(x: Array, weight: Array, tail: Array, silu: bool = True) -> tuple[Array, Array]:
+    """x [C], weight [taps, C], tail [taps - 1, C], oldest first: y [C] and the next tail."""
+    seen = np.concatenate([tail, x[None]])
+    total = (seen * weight).sum(axis=0)
+    return total / (1 + np.exp(np.minimum(-total, 80))) if silu else total, seen[1:]
