@@ -1,11 +1,11 @@
 // Rotary positions of one token's heads, x [heads][width], after a norm of each head if it is wanted.
-// position: cos then sin, [rotary / 2] each; pairs are halves apart. rotary / 2 and width are
-// multiples of 16.
+// position: cos then sin, [rotary / 2] each, then the norm's weight [width] if it is wanted; pairs are
+// halves apart. rotary / 2 and width are multiples of 16.
 #include "../rms_norm/norm.hpp"
 
-// inverse_width and epsilon are the bits of float32s; a weight is read only if normed.
-extern "C" void rope(const float *x, const float *position, const float *weight, float *y,
-                     int32_t heads, int32_t width, int32_t rotary, int32_t normed,
+// inverse_width and epsilon are the bits of float32s.
+extern "C" void rope(const float *x, const float *position, float *y, int32_t heads,
+                     int32_t width, int32_t rotary, int32_t normed,
                      int32_t inverse_width, int32_t epsilon) {
     aie::set_rounding(aie::rounding_mode::conv_even);
     const int32_t half = rotary / 2;
@@ -13,7 +13,7 @@ extern "C" void rope(const float *x, const float *position, const float *weight,
         const float *from = x + head * width;
         float *to = y + head * width;
         if (normed) {
-            normalise(from, weight, to, width, inverse_width, epsilon);
+            normalise(from, position + rotary, to, width, inverse_width, epsilon);
             from = to;
         }
         for (int32_t i = 0; i < half; i += 16) {

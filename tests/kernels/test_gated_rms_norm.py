@@ -5,7 +5,7 @@ import pytest
 
 from npu_kernels.bf16 import bits_of
 from npu_kernels.gated_rms_norm import reference
-from tests.kernels.host import SANITIZERS, Rig, needs_compiler, spread, unwritten
+from tests.kernels.host import SANITIZERS, Rig, held, needs_compiler, spread, unwritten
 
 pytestmark = needs_compiler
 EPSILON = 1e-6
@@ -24,7 +24,8 @@ def test_it_is_the_gated_norm(sanitize: bool, heads: int, width: int) -> None:
     )
     x[1] *= 1e4  # heads are normed each on its own
     y = unwritten(x.shape)
-    rig("gated_rms_norm", x, gate, weight, y, heads, width, bits_of(1 / width), bits_of(EPSILON))
+    rest = held(np.concatenate([gate.ravel(), weight]))
+    rig("gated_rms_norm", x, rest, y, heads, width, bits_of(1 / width), bits_of(EPSILON))
     wanted = reference.gated_rms_norm(
         x.astype(np.float64), gate.astype(np.float64), weight, EPSILON
     )

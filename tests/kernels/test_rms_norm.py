@@ -28,7 +28,7 @@ def run(rig: Rig, x: Array, weight: Array, residual: Array | None = None) -> tup
     if residual is None:
         rig("rms_norm", x, weight, y, *constants)
     else:
-        rig("add_rms_norm", x, residual, weight, y, total, *constants)
+        rig("add_rms_norm", x, held(np.concatenate([residual, weight])), y, total, *constants)
     return y, total
 
 

@@ -13,10 +13,11 @@ EPSILON = 1e-6
 
 def run(rig: Rig, x: Array, cos: Array, sin: Array, weight: Array | None) -> Array:
     heads, width = x.shape
-    y, position = unwritten(x.shape), held(np.concatenate([cos, sin]))
-    given = held(np.ones(width, np.float32)) if weight is None else weight
+    none = np.ones(0, np.float32)
+    y = unwritten(x.shape)
+    position = held(np.concatenate([cos, sin, none if weight is None else weight]))
     sizes = heads, width, 2 * len(cos), int(weight is not None)
-    rig("rope", x, position, given, y, *sizes, bits_of(1 / width), bits_of(EPSILON))
+    rig("rope", x, position, y, *sizes, bits_of(1 / width), bits_of(EPSILON))
     return y
 
 
