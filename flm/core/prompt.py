@@ -18,6 +18,8 @@ class BoundaryKind(Enum):
     FORK = "fork"  # where prompts were seen to part
     END = "end"  # the whole prompt, kept with the logits of its last token
 
+    __hash__ = object.__hash__  # Enum's own is Python, and making room asks thousands of times
+
 
 @dataclass(frozen=True, slots=True)
 class Boundary:

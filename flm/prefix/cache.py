@@ -22,10 +22,11 @@ from flm.core.prompt import BoundaryKind, Prompt
 from flm.devices.device import Array
 from flm.prefix.addition import Addition
 from flm.prefix.disk.tier import DiskTier
-from flm.prefix.eviction import RANK, SHARED, Candidate, Policy, flm, hand_up
+from flm.prefix.eviction import Candidate, Policy, flm, hand_up
 from flm.prefix.fetch import Fetch, begin_fetch
 from flm.prefix.ghosts import Ghosts, Sighting, beyond, found
 from flm.prefix.lease import Lease, Manners, mib
+from flm.prefix.lineage import SHARED
 from flm.prefix.room import can_fit, candidates, over, standing
 from flm.prefix.spill import begin_spill
 from flm.prefix.tally import CAPTURES, EVICTIONS, Tally, count_unused, count_used
@@ -114,7 +115,8 @@ class PrefixCache:
         usual = manners is Manners.USUAL
         if slot:
             agent = agent if usual else slot.agent  # idle work: as whoever will go on from there
-            slot.used_at, slot.used_s = self.tick(), self.clock()
+            self.trie.use(self.slots[slot.number], slot.kind, self.tick())
+            slot.used_s = self.clock()
             slot.agent = slot.agent and agent
         lease = Lease(self, prompt, node, offset, slot, manners, agent=agent)
         self.leases.add(lease)
@@ -304,8 +306,8 @@ class PrefixCache:
         """The slot there is wanted again; if it lacks logits and they fit, it gets them."""
         slot = node.slot
         assert slot
-        slot.used_at, slot.used_s = max(slot.used_at, used_at), self.clock()
-        slot.kind = max(slot.kind, addition.kind, key=lambda kind: RANK[kind])
+        self.trie.use(node, addition.kind, used_at)
+        slot.used_s = self.clock()
         if logits is not None and slot.logits is None and self.make_room(addition):
             self.trie.put_logits(node, _own(logits))
             slot.on_disk = False

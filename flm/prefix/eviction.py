@@ -12,24 +12,12 @@ by how long nobody wanted it; what conversations share counts twice. bench/prefi
 two, and others, on recorded and made-up traffic.
 """
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from flm.core.prompt import BoundaryKind
+from flm.prefix.lineage import RANK, SHARED
 from flm.prefix.trie import Node
-
-# The longer a kind serves, the later it goes.
-ORDER = (
-    BoundaryKind.END,
-    BoundaryKind.OPENER,
-    BoundaryKind.TURN,
-    BoundaryKind.FORK,
-    BoundaryKind.HINT,
-    BoundaryKind.HEAD,
-)
-RANK = {kind: rank for rank, kind in enumerate(ORDER)}
-SHARED = {BoundaryKind.FORK, BoundaryKind.HINT, BoundaryKind.HEAD}
-RANK_SHARED = min(RANK[kind] for kind in SHARED)
 
 # The longer a conversation pauses, the longer it will: the chance that it goes on in the next
 # second falls as one over its pause and this. From 10 to 60 the figures are much the same.
@@ -91,57 +79,3 @@ def hand_up(node: Node) -> None:
         above = above.parent
     if above and above.slot:
         above.slot.used_s = max(above.slot.used_s, slot.used_s)
-
-
-def stake(node: Node, held: Collection[Node], row_bytes: int) -> tuple[int, int]:
-    """(tokens, bytes): what giving up the slot of `node` would have read again, and would free.
-
-    Rows that another snapshot or a lease needs stay; only a state is then missing.
-    """
-    slot, start, above = node.slot, node.end, node.parent
-    assert slot
-    if not node.children and node not in held:
-        start = node.start
-        while above and above.parent and not above.slot and len(above.children) == 1:
-            if above in held:
-                break
-            start, above = above.start, above.parent
-    rows = node.end - start
-    if not slot.state:
-        return rows, slot.bytes + rows * row_bytes
-    while above and not above.slot:
-        above = above.parent
-    return node.end - (above.end if above else 0), slot.bytes + rows * row_bytes
-
-
-def outgrown(slots: Iterable[Node], newcomer: BoundaryKind, below: Node) -> set[Node]:
-    """Those whose conversation has a newer snapshot, or is about to have one below `below`.
-
-    Newer is: further down the same way, used since, and of a kind that serves as long. So a turn
-    outlives the tool loop that follows it, and of two forks neither outgrows the other.
-    """
-    newer: dict[Node, int] = {}  # node -> the highest rank of those gone through, here or below
-
-    def mark(node: Node | None, rank: int) -> None:
-        # A node that has the rank has given it to all above.
-        while node and newer.get(node, -1) < rank:
-            newer[node] = rank
-            node = node.parent
-
-    if newcomer not in SHARED:
-        mark(below, RANK[newcomer])
-    found = set()
-    for node in sorted(slots, key=_youngest_first):
-        assert node.slot
-        rank = RANK[node.slot.kind]
-        if rank < RANK_SHARED:
-            if newer.get(node, -1) >= rank:
-                found.add(node)
-            mark(node, rank)
-    return found
-
-
-def _youngest_first(node: Node) -> tuple[int, int]:
-    """What one request kept has one age; from the start on, so that its own never outgrow it."""
-    assert node.slot
-    return -node.slot.used_at, node.end

@@ -3,10 +3,9 @@
 import math
 from typing import TYPE_CHECKING
 
-from flm.core.prompt import BoundaryKind
 from flm.prefix.disk.stored import Piece, Unwritten
 from flm.prefix.disk.tier import DiskTier
-from flm.prefix.eviction import outgrown
+from flm.prefix.lineage import outgrown
 from flm.prefix.trie import Node, Slot
 
 if TYPE_CHECKING:
@@ -45,12 +44,9 @@ def next_to_write(cache: "PrefixCache", *, all_of_it: bool) -> Node | None:
     writing = any(node.slot and node.slot.writing for node in lacking)
     if writing and not all_of_it:
         return None
-    now, waiting = cache.clock(), []
+    now = cache.clock()
     due = [each for each in lacking if each.slot and each.slot.offer_s <= now]
-    if due:
-        root = next(iter(cache.trie.roots.values()))  # of any domain: a head outgrows nothing
-        old = outgrown(cache.slots.values(), BoundaryKind.HEAD, root)
-        waiting = [each for each in due if each not in old and each.slot and not each.slot.writing]
+    waiting = [each for each in due if each.slot and not (each.slot.writing or outgrown(each))]
     if not (waiting or writing):
         cache.settled_at = cache.ticked
         later = (each.slot.offer_s for each in lacking if each.slot and each not in due)

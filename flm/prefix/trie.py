@@ -5,6 +5,7 @@ Invariants, which `check` asserts:
   * Siblings differ in their first token, so a prompt has one way down.
   * Each domain has a root of its own: no way leads from one to another.
   * `bytes` is the sum over rows, and over the states and logits of slots.
+  * `newest` of a node, the root aside, is what can be counted below it.
 
 A node with a slot is a kept snapshot; one without is where the ways to others part.
 """
@@ -18,6 +19,8 @@ from typing import NamedTuple
 from flm.core.alike import common_length
 from flm.core.prompt import BoundaryKind
 from flm.devices.device import Array
+from flm.prefix.lineage import NEVER, RANK, SHARED, Newest, newest_below, newest_to, rise, sink
+from flm.prefix.stake import Stake, forget, forget_branch
 
 TOKEN_BYTES = 4  # token ids are int32, packed
 
@@ -42,6 +45,7 @@ class Slot:
     offer_s: float = 0.0  # on the cache's clock: it may be offered again
     doomed: bool = False  # nobody starts from it, and it goes with the last lease on it
     bytes: int = field(init=False)
+    stake: Stake | None = None  # while nothing is held; None: not counted yet
 
     def __post_init__(self) -> None:
         self.bytes = sum(array.nbytes for array in self.arrays())
@@ -61,6 +65,7 @@ class Node:
     parent: "Node | None" = None
     slot: Slot | None = None
     children: dict[bytes, "Node"] = field(default_factory=dict)  # by first token
+    newest: Newest = NEVER  # of what is kept below
 
     @property
     def rows_bytes(self) -> int:
@@ -137,6 +142,7 @@ class Trie:
         assert tokens[:TOKEN_BYTES] not in parent.children, f"second way down from {parent.end}"
         parent.children[tokens[:TOKEN_BYTES]] = node
         self.bytes += node.rows_bytes
+        forget_branch(parent)
         return node
 
     def split(self, node: Node, offset: int) -> Node:
@@ -149,7 +155,7 @@ class Trie:
         assert node.start < offset < node.end, f"no edge over {offset}"
         count = offset - node.start
         before, after = node.tokens[: count * TOKEN_BYTES], node.tokens[count * TOKEN_BYTES :]
-        middle = Node(before, node.start, offset, {}, node.parent)
+        middle = Node(before, node.start, offset, {}, node.parent, newest=newest_to(node))
         for name, array in node.rows.items():
             middle.rows[name] = array[:, :count].copy()
             node.rows[name] = array[:, count:].copy()
@@ -163,6 +169,20 @@ class Trie:
         assert node.slot is None, f"two slots at {node.end}"
         node.slot = slot
         self.bytes += slot.bytes
+        rise(node)
+        forget(node)
+
+    def use(self, node: Node, kind: BoundaryKind, used_at: int) -> None:
+        """Its snapshot is wanted again, perhaps as one of another kind: the one that serves longest
+        stays.
+        """
+        slot = node.slot
+        assert slot is not None, f"no slot at {node.end}"
+        slot.kind = max(slot.kind, kind, key=lambda kind: RANK[kind])
+        if slot.kind in SHARED:
+            sink(node.parent, slot.used_at)
+        slot.used_at = max(slot.used_at, used_at)
+        rise(node)
 
     def put_logits(self, node: Node, logits: Array) -> None:
         """What its snapshot lacked."""
@@ -172,6 +192,7 @@ class Trie:
         slot.logits = logits
         slot.bytes += logits.nbytes
         self.bytes += logits.nbytes
+        forget(node)
 
     def take(self, node: Node) -> Slot:
         """Make it one no longer."""
@@ -179,6 +200,8 @@ class Trie:
         assert slot is not None, f"no slot at {node.end}"
         node.slot = None
         self.bytes -= slot.bytes
+        sink(node.parent, slot.used_at)
+        forget(node)
         return slot
 
     def remove(self, leaf: Node) -> None:
@@ -187,6 +210,7 @@ class Trie:
         assert not leaf.slot, f"kept at {leaf.end}"
         del leaf.parent.children[leaf.tokens[:TOKEN_BYTES]]
         self.bytes -= leaf.rows_bytes
+        forget_branch(leaf.parent)
         leaf.rows.clear()  # nor does who still looks at the node keep them alive
 
     def uproot(self, root: Node) -> None:
@@ -205,6 +229,8 @@ class Trie:
                 assert len(child.tokens) == (child.end - child.start) * TOKEN_BYTES
             for name, array in node.rows.items():
                 assert array.shape[1] == node.end - node.start, f"{name} at {node.end}"
+            if node.parent:
+                assert node.newest == newest_below(node), f"used since below {node.end}"
             total += node.rows_bytes
             total += sum(array.nbytes for array in node.slot.arrays()) if node.slot else 0
         assert self.bytes == total, f"{self.bytes} bytes counted, {total} held"

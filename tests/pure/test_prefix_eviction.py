@@ -17,9 +17,9 @@ from flm.prefix.eviction import (
     density,
     flm,
     hand_up,
-    outgrown,
-    stake,
 )
+from flm.prefix.lineage import outgrown
+from flm.prefix.stake import stake
 from flm.prefix.trie import Node, Slot, Trie
 
 END, OPENER, TURN, FORK, HEAD = (
@@ -178,8 +178,8 @@ class Conversation:
         self.nodes.append(node)
         return node
 
-    def outgrown(self, newcomer: BoundaryKind = HEAD, below: Node | None = None) -> set[Node]:
-        return outgrown(self.nodes, newcomer, below or self.trie.root(""))
+    def outgrown(self) -> set[Node]:
+        return {node for node in self.nodes if outgrown(node)}
 
 
 def test_an_end_is_outgrown_by_a_newer_end_further_down_its_way() -> None:
@@ -187,10 +187,10 @@ def test_an_end_is_outgrown_by_a_newer_end_further_down_its_way() -> None:
     chat.keep(HEAD, used_at=1)
     first = chat.keep(END, used_at=1)
     assert chat.outgrown() == set()
-    second = chat.keep(END, used_at=2)
+    chat.keep(END, used_at=2)
     assert chat.outgrown() == {first}
-    assert chat.outgrown(END, below=second) == {first, second}, "by one that is about to come"
-    assert chat.outgrown(HEAD, below=second) == {first}, "but a head is nobody's newer reply"
+    chat.keep(HEAD, used_at=3)
+    assert chat.outgrown() == {first}, "a head is nobody's newer reply"
 
 
 def test_an_end_is_not_outgrown_by_an_older_one_once_the_user_went_back_to_it() -> None:

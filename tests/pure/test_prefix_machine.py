@@ -18,8 +18,12 @@ from hypothesis.stateful import (
 
 from flm.core.prompt import Boundary, BoundaryKind, Prompt
 from flm.memory.snapshot import Snapshot
+from flm.prefix.addition import Addition
 from flm.prefix.eviction import POLICIES
 from flm.prefix.lease import Lease
+from flm.prefix.lineage import RANK, SHARED, outgrown
+from flm.prefix.room import Standing, candidates, standing
+from flm.prefix.stake import stake
 from flm.prefix.trie import TOKEN_BYTES, Node
 from tests.pure.toy import ROW_BYTES, STATE_BYTES, Log, Toy, begin, cold, toy_cache
 
@@ -43,6 +47,19 @@ def tokens_to(node: Node) -> tuple[int, ...]:
 def len_common(left: tuple[int, ...], right: tuple[int, ...]) -> int:
     pairs = enumerate(zip(left, right, strict=False))
     return next((at for at, (a, b) in pairs if a != b), min(len(left), len(right)))
+
+
+def outgrown_slowly(node: Node) -> bool:
+    """Against every snapshot below."""
+    slot = node.slot
+    assert slot
+    below = [each.slot for each in node.below() if each.slot and each is not node]
+    return slot.kind not in SHARED and any(
+        each.kind not in SHARED
+        and RANK[each.kind] >= RANK[slot.kind]
+        and each.used_at > slot.used_at
+        for each in below
+    )
 
 
 class Traffic(RuleBasedStateMachine):
@@ -135,6 +152,45 @@ class Traffic(RuleBasedStateMachine):
     def sound(self) -> None:
         if hasattr(self, "cache"):
             self.cache.check()
+
+    @invariant()
+    def nothing_remembered_is_stale(self) -> None:
+        """Who is outgrown, and what is at stake, are as they would be if counted anew."""
+        if not hasattr(self, "cache") or not self.cache.trie.roots:
+            return
+        for node in self.cache.slots.values():
+            assert node.slot
+            assert outgrown(node) == outgrown_slowly(node)
+            assert node.slot.stake in (None, stake(node, (), ROW_BYTES))
+        for addition in self.additions():
+            self.compare(standing(self.cache, addition), addition)
+
+    def additions(self) -> list[Addition]:
+        """What the next requests may bring."""
+        state_bytes = STATE_BYTES if self.hybrid else 0
+        return [
+            Addition("", Prompt(tokens, ()).packed, kind, ROW_BYTES, state_bytes, 0, modest=modest)
+            for tokens in self.history[-2:]
+            for kind in (BoundaryKind.END, BoundaryKind.TURN, BoundaryKind.HEAD)
+            for modest in (False, True)
+        ]
+
+    def compare(self, stand: Standing, addition: Addition) -> None:
+        cache = self.cache
+        assert set(stand.loose) | set(stand.stuck) == set(cache.slots.values())
+        way = set(cache.trie.find("", addition.tokens).node.path())
+        for node, old in stand.loose.items():
+            assert node.slot
+            about_to_be = (
+                addition.kind not in SHARED
+                and RANK[node.slot.kind] <= RANK[addition.kind]
+                and node in way
+                and node.end < addition.offset
+            )
+            assert old == (outgrown_slowly(node) or about_to_be)
+        for given in candidates(cache, stand, any_will_do=True):
+            plain = stake(cache.slots[given.number], stand.held, ROW_BYTES)
+            assert (given.tokens_saved, given.bytes_freed) == plain
 
     def longest_kept(self, tokens: tuple[int, ...]) -> int:
         """The slow way: against every kept snapshot."""

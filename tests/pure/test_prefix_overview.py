@@ -7,7 +7,6 @@ import pytest
 
 from flm.prefix.cache import PrefixCache
 from flm.prefix.disk.tier import DiskTier
-from flm.prefix.eviction import stake
 from flm.prefix.overview import (
     STRETCHES_MAX,
     Stretch,
@@ -16,6 +15,7 @@ from flm.prefix.overview import (
     overview,
     with_disk,
 )
+from flm.prefix.stake import stake
 from flm.prefix.trie import TOKEN_BYTES
 from tests.pure.disk import HYBRID, Disk
 from tests.pure.toy import ROW_BYTES, STATE_BYTES, both, prompt, serve, text, toy_cache
