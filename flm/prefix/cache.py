@@ -22,14 +22,13 @@ from flm.core.prompt import BoundaryKind, Prompt
 from flm.devices.device import Array
 from flm.prefix.addition import Addition
 from flm.prefix.disk.tier import DiskTier
-from flm.prefix.eviction import Candidate, Policy, flm, hand_up
+from flm.prefix.eviction import Policy, flm
 from flm.prefix.fetch import Fetch, begin_fetch
 from flm.prefix.ghosts import Ghosts, Sighting, beyond, found
 from flm.prefix.lease import Lease, Manners, mib
-from flm.prefix.lineage import SHARED
-from flm.prefix.room import can_fit, candidates, over, standing
+from flm.prefix.room import make_room
 from flm.prefix.spill import begin_spill
-from flm.prefix.tally import CAPTURES, EVICTIONS, Tally, count_unused, count_used
+from flm.prefix.tally import CAPTURES, Tally, count_unused, count_used
 from flm.prefix.trie import TOKEN_BYTES, Match, Node, Slot, Trie
 
 INTERACTIVE_TTL_S = 300.0
@@ -314,18 +313,7 @@ class PrefixCache:
 
     def make_room(self, addition: Addition) -> bool:
         """Give up others, in order, until it fits; none of them if it never will."""
-        stand = standing(self, addition)
-        if not can_fit(self, addition, stand):
-            return False
-        while True:
-            match = self.trie.find(addition.domain, addition.tokens)
-            needed = self.bytes_kept + self.bytes_coming + addition.bytes(match)
-            lacks_slot = over(self, self.slot_count + addition.slots(match))
-            if needed <= self.bytes_max and not lacks_slot:
-                return True
-            going = self.policy(candidates(self, stand, any_will_do=lacks_slot))
-            assert going, "fits, but there is nothing left to give up"
-            self._give_up(going)
+        return make_room(self, addition)
 
     def drop(self, node: Node) -> None:
         """Keep it no longer; the rows that lead to it alone go too."""
@@ -343,21 +331,6 @@ class PrefixCache:
                 return
             self.trie.remove(node)
             node = node.parent
-
-    def _give_up(self, going: Candidate) -> None:
-        node = self.slots[going.number]
-        # FastFlowLM's word for all that is not shared: it ends what was a whole prompt, or nearly.
-        kind = going.kind.value if going.kind in SHARED else "end"
-        which = "an outgrown" if going.outgrown else "the least recently used"
-        self.log(f"Prefix cache: dropping {which} {kind} snapshot ({node.end} tokens)")
-        self.tally.add(EVICTIONS, "host", going.kind.value)
-        if slot := node.slot:
-            tokens, domain = self.way_of(node)
-            if not (self.disk and self.disk.store.holds(domain, tokens)):
-                fate = Fate(FateKind.EVICTED, node.end, slot.kind, going.outgrown)
-                self.ghosts.note(domain, tokens, fate)
-            hand_up(node)
-        self.drop(node)
 
     def _doom(self, node: Node) -> None:
         assert node.slot

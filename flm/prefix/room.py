@@ -1,19 +1,52 @@
-"""Whether one more snapshot can fit, and which of the kept ones may go for it. Decides, and acts
-on nothing: the cache gives up what is named here.
+"""Making room for one more snapshot: whether it can fit, which of the kept ones may go for it, and
+giving those up that the policy names.
 """
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from flm.core.finding import Fate, FateKind
 from flm.prefix.addition import Addition
-from flm.prefix.eviction import Candidate
+from flm.prefix.eviction import Candidate, hand_up
 from flm.prefix.lineage import RANK, SHARED, outgrown
 from flm.prefix.stake import spared, stake
+from flm.prefix.tally import EVICTIONS
 from flm.prefix.trie import Match, Node
 
 if TYPE_CHECKING:
     from flm.prefix.cache import PrefixCache
+
+
+def make_room(cache: "PrefixCache", addition: Addition) -> bool:
+    """As PrefixCache.make_room."""
+    stand = standing(cache, addition)
+    if not can_fit(cache, addition, stand):
+        return False
+    while True:
+        match = cache.trie.find(addition.domain, addition.tokens)
+        needed = cache.bytes_kept + cache.bytes_coming + addition.bytes(match)
+        lacks_slot = over(cache, cache.slot_count + addition.slots(match))
+        if needed <= cache.bytes_max and not lacks_slot:
+            return True
+        going = cache.policy(candidates(cache, stand, any_will_do=lacks_slot))
+        assert going, "fits, but there is nothing left to give up"
+        give_up(cache, going)
+
+
+def give_up(cache: "PrefixCache", going: Candidate) -> None:
+    node = cache.slots[going.number]
+    # FastFlowLM's word for all that is not shared: it ends what was a whole prompt, or nearly.
+    kind = going.kind.value if going.kind in SHARED else "end"
+    which = "an outgrown" if going.outgrown else "the least recently used"
+    cache.log(f"Prefix cache: dropping {which} {kind} snapshot ({node.end} tokens)")
+    cache.tally.add(EVICTIONS, "host", going.kind.value)
+    tokens, domain = cache.way_of(node)
+    if not (cache.disk and cache.disk.store.holds(domain, tokens)):
+        fate = Fate(FateKind.EVICTED, node.end, going.kind, going.outgrown)
+        cache.ghosts.note(domain, tokens, fate)
+    hand_up(node)
+    cache.drop(node)
 
 
 @dataclass(frozen=True, slots=True)
