@@ -119,7 +119,10 @@ class Trie:
         self.bytes = 0
 
     def root(self, domain: str) -> Node:
-        return self.roots.setdefault(domain, Node(b"", 0, 0, {}))
+        root = self.roots.get(domain)
+        if root is None:
+            root = self.roots[domain] = Node(b"", 0, 0, {})
+        return root
 
     def nodes(self) -> Iterator[Node]:
         """All but the roots."""
