@@ -29,6 +29,9 @@ from flm.memory.snapshot import Snapshot
 from flm.runner.runner import Runner
 from tests.models.drive import FIXTURES, Floats, Graph, kl, unpacked
 
+# Such experts round activations to int8 whatever is asked for, so that what is decoded, hardly off
+# before, may round to a neighbour: a KL of up to 2.4e-3 at 141 places; 1e-10 with them in float32.
+EIGHT_BITS = "rows, experts of 8 bits, sinks"
 # What a model carries -> the tiny one that does.
 KINDS = {
     "rows": "qwen3.Q4_0",
@@ -36,6 +39,8 @@ KINDS = {
     "rows that other layers attend to as well": "gemma4.Q4_0",
     "rows, recurrent state and convolution tails": "qwen35_k4v8.Q4_K_M",
     "the same with experts": "qwen35moe.Q4_0",
+    "rows and convolution tails": "lfm2.Q4_0",
+    EIGHT_BITS: "gptoss.MXFP4_MOE",
 }
 CAPACITY = 96  # of a lane; memory grows to it from a few rows
 LANES = 3
@@ -180,7 +185,7 @@ def test_any_order_gives_the_logits_of_one_pass(
 
     class Machine(MemoryMachine):
         graph = Graph(source, folder, int8_activations=precision == "served", capacity=1)
-        decoded_kl_max = DECODED_KL_MAX[precision]
+        decoded_kl_max = DECODED_KL_MAX["served" if kind == EIGHT_BITS else precision]
 
     run_state_machine_as_test(
         Machine, settings=settings(max_examples=15, stateful_step_count=25, deadline=None)
