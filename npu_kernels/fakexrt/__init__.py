@@ -39,6 +39,7 @@ mistake or does something else than asked, this one raises a Misuse with the rea
     runlist: empty, executed again: fine; 24 to a submit; only  the same
       the last run's state is updated
     fifth start in a shim's queue: dropped, then a hang         Misuse; and every rule of txn.check
+    a design or a kernel that does wrong: anything              its DesignFault or KernelFault
     a hung array: TIMEOUT after the driver's reset              at once; the context is dead, and
                                                                 Machine.journal says who waits
     a run on a context that died: undefined                     Misuse

@@ -88,14 +88,22 @@ class Command:
             if self._fault in DEADLY:
                 self._context._die(self._fault.value)
             return ENDS[self._fault]
-        geometry = self._machine.model.geometry
-        views = [_words(storage, start, stop) for storage, start, stop in buffers]
         try:
-            check_words(words, geometry, sizes, self._machine.allow)
-            outcome = execute(parse(words), geometry, self._context._loaded(), views)
+            check_words(words, self._machine.model.geometry, sizes, self._machine.allow)
+            outcome = self._execute(words, buffers)
         except StreamFault as fault:
             raise Misuse(f"the stream breaks a rule: {fault}") from fault
         return self._ended(outcome, buffers)
+
+    def _execute(self, words: Words, buffers: list[tuple[Storage, int, int]]) -> Outcome:
+        """What a fault leaves of the array is not used again."""
+        views = [_words(storage, start, stop) for storage, start, stop in buffers]
+        array = self._context._loaded()
+        try:
+            return execute(parse(words), self._machine.model.geometry, array, views)
+        except Exception as fault:
+            self._context._die(str(fault))
+            raise
 
     def _ended(self, outcome: Outcome, buffers: list[tuple[Storage, int, int]]) -> ert_cmd_state:
         counts = self._machine.counts

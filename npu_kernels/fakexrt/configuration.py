@@ -1,6 +1,9 @@
 """What an image configures. A simulated package's image is JSON that names a design:
 
-{"simulated": {"design": "npu_kernels.fakexrt.loopback", "parameters": {"words": 64}}}
+{"simulated": {"design": "npu_kernels.swiglu.design", "parameters": {"N": 1024}}}
+
+The design's module has build(**parameters), an IRON program for iron_sim whose kernels are compiled
+for the host, or array(**parameters), which makes an Array itself.
 """
 
 from __future__ import annotations
@@ -9,9 +12,15 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from npu_kernels.fakexrt.array import Array
 from npu_kernels.fakexrt.faults import Misuse
+
+if TYPE_CHECKING:
+    from npu_kernels.iron_sim.record import Kernel, Record
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +46,48 @@ Configure = Callable[[Simulated], Array]
 
 
 def configure(simulated: Simulated) -> Array:
-    """The design's module makes its own array."""
     module = import_module(simulated.design)
-    if not hasattr(module, "array"):
-        raise Misuse(f"{simulated.design} has no array(); give Machine(configure=...) one for it")
-    found: Array = module.array(**simulated.parameters)
-    return found
+    if hasattr(module, "array"):
+        made: Array = module.array(**simulated.parameters)
+        return made
+    if hasattr(module, "build"):
+        from npu_kernels.iron_sim.shims import ShimArray
+
+        record = record_of(module, simulated.parameters)
+        return ShimArray(record, host_kernels(record))
+    raise Misuse(f"{simulated.design} has neither build() nor array(): it is no design")
+
+
+def record_of(module: ModuleType, parameters: Mapping[str, int]) -> Record:
+    from npu_kernels import iron_sim
+
+    with iron_sim.installed():
+        return iron_sim.record_of(module.build(**parameters))
+
+
+def host_kernels(record: Record) -> dict[str, Any]:
+    """What the workers call, compiled for the host, by symbol."""
+    from npu_kernels.aie_host import compile_kernel
+    from npu_kernels.iron_sim.record import Kernel, flat
+
+    leaves = (leaf for worker in record.workers for leaf in flat(worker.arguments))
+    kernels = {leaf.symbol: leaf for leaf in leaves if isinstance(leaf, Kernel)}
+    return {
+        symbol: compile_kernel(_source(kernel), defines=_defines(kernel))
+        for symbol, kernel in kernels.items()
+    }
+
+
+def _source(kernel: Kernel) -> Path:
+    if kernel.source is None:
+        raise Misuse(f"kernel {kernel.symbol} names no source to compile for the host")
+    return Path(kernel.source)
+
+
+def _defines(kernel: Kernel) -> dict[str, int | str]:
+    defines: dict[str, int | str] = {}
+    for flag in kernel.flags:
+        name, _, value = flag.removeprefix("-D").partition("=")
+        if flag.startswith("-D"):
+            defines[name] = value or 1
+    return defines

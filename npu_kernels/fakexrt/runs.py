@@ -142,14 +142,17 @@ class runlist:
         if self._commands is not None:
             raise RuntimeError("bad runlist state, can't launch")
         commands: list[Command] = []
-        for one in self._runs:
-            commands.append(Command(context, dict(one._arguments)))
-            if commands[-1].end is not COMPLETED:
-                break
-        if race := _race(commands):
+        try:
+            for one in self._runs:
+                commands.append(Command(context, dict(one._arguments)))
+                if commands[-1].end is not COMPLETED:
+                    break
+            if race := _race(commands):
+                raise Misuse(f"{race}: runs of one list have raced on hardware")
+        except Exception:
             for command in commands:
                 command.finish()
-            raise Misuse(f"{race}: runs of one list have raced on hardware")
+            raise
         self._commands = commands
         if self._runs:
             self._runs[-1]._state = ert_cmd_state(RUNNING)

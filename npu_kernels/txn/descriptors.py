@@ -123,7 +123,12 @@ class Descriptor:
         return [end for end in ends if end >= 0]
 
     def _offset(self, number: int) -> int:
-        return int(self.offsets(number, number + 1)[0])
+        outer = outermost = 0
+        if self.d0.size:
+            outer, number = divmod(number, self.d0.size)
+            if self.d1.size:
+                outermost, outer = divmod(outer, self.d1.size)
+        return number * self.d0.step + outer * self.d1.step + outermost * self.d2_step
 
     def offsets(self, start: int, stop: int) -> np.ndarray[Any, np.dtype[np.int64]]:
         """Where the words [start, stop) of a pass are, from its base."""

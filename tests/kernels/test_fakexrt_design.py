@@ -1,0 +1,67 @@
+"""An IRON design through the whole stack: xclbin, pyxrt's API, stream, array, C++ kernels."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from npu_kernels import fakexrt
+from npu_kernels.fakexrt import Misuse, Simulated
+from npu_kernels.fakexrt.configuration import configure, record_of
+from npu_kernels.iron_sim import DesignFault
+from npu_kernels.iron_sim.stream import stream
+from npu_kernels.swiglu.reference import swiglu
+from npu_kernels.txn import Write
+from npu_kernels.txn.geometry import Place
+from npu_kernels.xclbin import write
+from tests.kernels import swiglu_tiles
+from tests.kernels.host import needs_compiler
+from tests.kernels.npu import IDENTITY, Npu, Package
+
+N, TILES = 256, 8
+PARAMETERS = {"n": N, "tiles": TILES}
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Package:
+    image = Simulated("tests.kernels.swiglu_tiles", PARAMETERS).image()
+    path = tmp_path / "design.xclbin"
+    path.write_bytes(write(image, IDENTITY, columns=8))
+    return Package(path, stream(record_of(swiglu_tiles, PARAMETERS)))
+
+
+@needs_compiler
+def test_a_design_runs_as_a_package(machine: fakexrt.Machine, package: Package) -> None:
+    npu = Npu(fakexrt, package)
+    rng = np.random.default_rng(0)
+    for _ in range(2):
+        gate, up = (rng.normal(0, 2, N * TILES).astype(np.float32) for _ in range(2))
+        buffers = [npu.buffer(gate.tobytes()), npu.buffer(up.tobytes()), npu.buffer(gate.nbytes)]
+        run = npu.run(*buffers)
+        run.start()
+        run.wait2()
+        found = np.frombuffer(npu.seen(buffers[2]), np.float32)
+        np.testing.assert_allclose(found, swiglu(gate, up), rtol=1e-4, atol=1e-5)
+    assert machine.counts.bytes_read == 2 * 2 * 4 * N * TILES
+    assert machine.counts.configurations == 1
+
+
+@needs_compiler
+def test_a_fault_of_the_design_comes_through(machine: fakexrt.Machine, package: Package) -> None:
+    """And what it leaves of the array is not used again."""
+    npu = Npu(fakexrt, package)
+    wrong = npu.stream([Write(Place(5, 2, 0x400).address, 1)])
+    run = npu.run(instructions=wrong)
+    with pytest.raises(DesignFault, match="no-parameter"):
+        run.start()
+    with pytest.raises(Misuse, match="died"):
+        run.start()
+
+
+@needs_compiler
+def test_an_array_that_starves_names_who_waits(package: Package) -> None:
+    array = configure(Simulated("tests.kernels.swiglu_tiles", PARAMETERS))
+    array.write(0, 0, np.zeros(N, np.uint32))
+    assert len(array.read(0, 0, N)) == 0
+    assert "up" in array.standstill()
+    array.close()
