@@ -136,7 +136,7 @@ def test_the_words_of_a_copy() -> None:
     assert wait == txn.Await(column=0, row=0, fills=False, channel=0)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=60)
 @given(patterns())
 def test_what_passes_the_check_is_said_by_a_descriptor(pattern: tuple[Any, np.dtype[Any]]) -> None:
     tap, dtype = pattern

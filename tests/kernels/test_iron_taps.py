@@ -37,7 +37,7 @@ def strided(tap: TensorAccessPattern, memory: np.ndarray[Any, Any]) -> np.ndarra
     return np.ascontiguousarray(as_strided(memory[tap.offset :], tap.sizes, steps)).reshape(-1)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=60)
 @given(patterns(), st.data())
 def test_a_walk_is_numpys_striding(
     pattern: tuple[TensorAccessPattern, np.dtype[Any]], data: st.DataObject
@@ -68,7 +68,7 @@ def test_nothing_smaller_than_a_word_moves(
         walk_of(0, sizes, strides, itemsize, "here")
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=40)
 @given(
     st.tuples(st.integers(1, 4), st.integers(1, 4)),
     st.tuples(st.integers(1, 3), st.integers(1, 3)),
