@@ -3,7 +3,8 @@
     from npu_kernels import fakexrt as pyxrt
 
 Where the real module does something harmless, this one does the same. Where it segfaults, ignores a
-mistake or does something else than asked, this one raises a Misuse with the reason:
+mistake or does something else than asked, this one raises a Misuse with the reason. (A star: what
+the real module does there was not measured; take it that nothing good comes of it.)
 
     real pyxrt                                                  here
     ----------------------------------------------------------  ------------------------------------
@@ -18,21 +19,22 @@ mistake or does something else than asked, this one raises a Misuse with the rea
     a view that outlives its buffer: segfault                   it sees 0xA5 bytes
     bo.read(): garbage with common pybind11 and numpy           Misuse
     a forgotten sync: whatever the caches hold                  the device sees 0xCD, the host old
-    sync while a run uses the bytes: a race                     Misuse
+  * sync while a run uses the bytes                             Misuse
     set_arg(i, bo), i too large; too many in a call: segfault   Misuse
     set_arg(i, int) over 32 bits: TypeError; i too large:       the same
       IndexError
     set_arg(i, int) where a buffer belongs, and a call's        Misuse
       arguments of other types: ignored
-    an argument not set, or its buffer gone: not noticed        Misuse at start()
+    an argument not set: not noticed                            Misuse at start()
+  * an argument whose buffer is gone                            Misuse at start()
     instructions' length: not looked at                         bytes, and the header's, or Misuse
-    run() or device() or hw_context() without arguments, used:  Misuse
-      segfault
+    run() without a kernel, started: segfault                   Misuse
+  * device(), hw_context(), runlist() without arguments, used   Misuse
     start() while it runs, start() of a run in a runlist        the same RuntimeError
     wait() gives ERROR, ABORT, TIMEOUT; wait2() raises          the same
     wait(ms) that is over before the run: TIMEOUT, state() 3    the same (Fault.SLOW)
     state() 3 has no name                                       the same
-    wait() before start(): never returns                        Misuse
+  * wait() before start(), or of a run in a runlist             Misuse
     wait2(t), runlist.wait(t), add_callback(): TypeError        the same
     runlist: duplicates, runs of other contexts: taken          Misuse
     runlist: runs that share bytes one writes: raced            Misuse
@@ -42,8 +44,9 @@ mistake or does something else than asked, this one raises a Misuse with the rea
     a design or a kernel that does wrong: anything              its DesignFault or KernelFault
     a hung array: TIMEOUT after the driver's reset              at once; the context is dead, and
                                                                 Machine.journal says who waits
-    a run on a context that died: undefined                     Misuse
+  * a run on a context that died                                Misuse
     another context's run: the array's state is lost            the same
+  * cacheable data, instructions that are host_only             Misuse
     contexts, pinned memory over their limits: RuntimeError     the same
 
 Not here: the ELF flow (elf, module, program, ext), graphs and Versal (graph, aie). Not like the

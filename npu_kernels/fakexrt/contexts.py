@@ -43,7 +43,7 @@ class hw_context:
 
     def _alive(self) -> Machine:
         if self._machine is None:
-            raise Misuse("hw_context() is no context: the real one segfaults")
+            raise Misuse("hw_context() is no context: give it a device and a uuid")
         return self._machine
 
     def __del__(self) -> None:

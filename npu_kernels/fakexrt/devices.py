@@ -33,7 +33,7 @@ class xclbin:
 
         def _known(self) -> Kernel:
             if self._kernel is None:
-                raise Misuse("an empty xclbinkernel: the real one segfaults")
+                raise Misuse("an empty xclbinkernel: take those of xclbin.get_kernels()")
             return self._kernel
 
         def get_name(self) -> str:
@@ -98,7 +98,7 @@ class device:
 
     def _alive(self) -> Machine:
         if self._machine is None:
-            raise Misuse("device() is no device: the real one segfaults")
+            raise Misuse("device() is no device: give it an index or a bdf")
         return self._machine
 
     def register_xclbin(self, what: xclbin, /) -> uuid:

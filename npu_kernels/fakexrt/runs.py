@@ -78,7 +78,7 @@ class run:
         if self._listed:
             raise Misuse("this run is in a runlist: wait for the list")
         if self._state is ert_cmd_state.ERT_CMD_STATE_NEW:
-            raise Misuse("wait() before start(): nothing would ever end it")
+            raise Misuse("wait() before start(): nothing is there that could end")
         if self._command is not None:
             if not self._command.ends_within(timeout_ms):
                 return ert_cmd_state.ERT_CMD_STATE_TIMEOUT
@@ -121,7 +121,7 @@ class runlist:
 
     def _known(self) -> hw_context:
         if self._context is None:
-            raise Misuse("runlist() is no list: the real one segfaults")
+            raise Misuse("runlist() is no list: give it a hw_context")
         return self._context
 
     def add(self, one: run, /) -> None:

@@ -1,8 +1,9 @@
 """What is wrong with a stream, found without running it. Each rule has a name.
 
 What is in flight is known from the awaits: a token ends its task and those before it in the same
-queue. A fill without a token is taken to be over once a later drain is awaited, or once nothing
-with a token is left: that is what IRON assumes when it frees descriptors.
+queue. A fill without a token is taken to be over with the drain it may be for: once that is
+awaited, if the fill was started before the channel's next drain; or once nothing with a token is
+left. IRON assumes as much when it frees descriptors. What this misses shows when a stream is run.
 """
 
 from __future__ import annotations
@@ -154,16 +155,17 @@ class _Check:
             what = f"nothing on {channel} will send a token: the dispatch hangs"
             yield Finding("await-nothing", where, what)
             return
-        number, task = queue.popleft()
-        while not task.token:
-            number, task = queue.popleft()
-        self._implied(number, all(not t.token for q in self._flying.values() for _, t in q))
+        while not queue.popleft()[1].token:
+            pass
+        if not any(task.token for tasks in self._flying.values() for _, task in tasks):
+            self._implied(self._started)
+        elif not channel.fills:
+            self._implied(queue[0][0] if queue else self._started)
 
-    def _implied(self, number: int, nothing_left: bool) -> None:
+    def _implied(self, before: int) -> None:
+        """Fills that were started before that are over."""
         for channel, queue in self._flying.items():
-            while channel.fills and queue and not queue[0][1].token:
-                if queue[0][0] > number and not nothing_left:
-                    break
+            while channel.fills and queue and not queue[0][1].token and queue[0][0] < before:
                 queue.popleft()
 
     def _end(self) -> Iterator[Finding]:

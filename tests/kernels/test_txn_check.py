@@ -155,14 +155,35 @@ def test_a_stream_for_another_device_is_refused() -> None:
         check_words(encode(copy()), NPU1, SIZES)
 
 
-def test_a_fill_ends_with_the_drain_that_was_started_later() -> None:
-    """Not with one that was started before it."""
-    later = drain(8, 1, 64)
-    other = [*described(9, Descriptor(64), 1), *started(9, fills=False, channel=1)]
-    early = [*drain(7, 1, 64), *fill(0, 0, 64, token=False), *other, DRAINED]
-    assert "descriptor-reuse" in {f.rule for f in findings([*early, *fill(0, 0, 64)], NPU2, SIZES)}
-    late = [*fill(0, 0, 64, token=False), *later, *other, DRAINED, *fill(0, 0, 64), FILLED]
-    assert findings([*late, Await(0, 0, False, 1)], NPU2, SIZES) == ()
+def rules(*parts: list[Operation]) -> set[str]:
+    stream = [operation for part in parts for operation in part]
+    return {finding.rule for finding in findings(stream, NPU2, SIZES)}
+
+
+def test_a_fill_ends_with_the_drain_it_may_be_for() -> None:
+    """Two at once, as IRON's designs that alternate have them; whichever comes first."""
+    first, second = fill(0, 0, 64, token=False), fill(1, 0, 64, token=False)
+    done = [DRAINED, DRAINED]
+    for one, two in [
+        ([*drain(7, 1, 64), *first], [*drain(8, 1, 64), *second]),
+        ([*first, *drain(7, 1, 64)], [*second, *drain(8, 1, 64)]),
+    ]:
+        assert "descriptor-reuse" in rules(one, two, first, done)
+        assert rules(one, two, [DRAINED], first, [DRAINED]) == set()
+        assert rules(one, two, done, first, second) == set()
+    assert "descriptor-reuse" in rules(
+        [*drain(7, 1, 64), *first, *drain(8, 1, 64), *second], [DRAINED], second, [DRAINED]
+    )
+
+
+def test_a_fill_does_not_end_with_another_fill() -> None:
+    other = [*described(1, Descriptor(64), 0), *started(1, fills=True, channel=1, token=True)]
+    awaited = [Await(0, 0, True, 1)]
+    unawaited = fill(0, 0, 64, token=False)
+    assert "descriptor-reuse" in rules(
+        drain(7, 1, 64), unawaited, other, awaited, unawaited, [DRAINED]
+    )
+    assert rules(drain(7, 1, 64), unawaited, other, awaited, [DRAINED], unawaited) == set()
 
 
 dims = st.builds(Dim, st.integers(0, 6), st.integers(1, 40))
