@@ -1,7 +1,7 @@
 """The rules of a stream: one stream that keeps them all, and for each rule one that breaks it."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npu_kernels.txn import (
@@ -189,12 +189,14 @@ def test_a_fill_does_not_end_with_another_fill() -> None:
 dims = st.builds(Dim, st.integers(0, 6), st.integers(1, 40))
 
 
+@settings(deadline=None, max_examples=60)
 @given(st.integers(1, 200), dims, dims, st.integers(1, 500))
 def test_the_last_word_of_a_descriptor(length: int, d0: Dim, d1: Dim, d2_step: int) -> None:
     what = Descriptor(length, d0, d1 if d0.size else Dim(), d2_step)
     assert what.last == what.offsets(0, length).max()
 
 
+@settings(deadline=None, max_examples=60)
 @given(st.integers(0, 2**32 - 1), dims, dims, st.integers(1, 2**20), st.none() | st.integers(0, 15))
 def test_a_descriptor_is_its_words(
     length: int, d0: Dim, d1: Dim, d2_step: int, following: int | None

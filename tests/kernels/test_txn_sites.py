@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npu_kernels.txn import Patch, StreamFault, Words, Write, apply, encode, find
@@ -20,6 +20,7 @@ def stream(tokens: int) -> Words:
     )
 
 
+@settings(deadline=None, max_examples=60)
 @given(st.integers(1, 1024))
 def test_every_value_between_is_built_by_patching(value: int) -> None:
     sites = find({tokens: stream(tokens) for tokens in (1, 2, 1024)})

@@ -4,7 +4,7 @@ from contextlib import suppress
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npu_kernels.txn import (
@@ -85,6 +85,7 @@ def test_a_stream_written_by_hand_says_what_it_means() -> None:
     assert np.array_equal(encode(MEANT), words)
 
 
+@settings(deadline=None, max_examples=60)
 @given(operations)
 def test_what_is_encoded_is_parsed(meant: list[Operation]) -> None:
     words = encode(meant)
@@ -92,6 +93,7 @@ def test_what_is_encoded_is_parsed(meant: list[Operation]) -> None:
     assert np.array_equal(encode(parse(words), header_of(words)), words)
 
 
+@settings(deadline=None, max_examples=60)
 @given(operations.filter(bool), st.data())
 def test_a_stream_cut_short_is_refused(meant: list[Operation], data: st.DataObject) -> None:
     words = encode(meant)
@@ -99,6 +101,7 @@ def test_a_stream_cut_short_is_refused(meant: list[Operation], data: st.DataObje
         parse(words[: data.draw(st.integers(0, len(words) - 1))])
 
 
+@settings(deadline=None, max_examples=60)
 @given(operations.filter(bool), st.data())
 def test_no_word_is_ignored(meant: list[Operation], data: st.DataObject) -> None:
     """Another bit is another meaning, or a fault: never the same operations."""

@@ -19,6 +19,7 @@ def container(**options: int) -> bytes:
     return write(IMAGE, IDENTITY, **{"columns": 8, **options})
 
 
+@settings(deadline=None, max_examples=60)
 @given(st.binary(max_size=5000), st.uuids(), st.integers(1, 8), st.integers(5, 16))
 def test_what_is_written_is_read(image: bytes, uuid: UUID, columns: int, buffers: int) -> None:
     found = read(write(image, uuid, columns=columns, buffers=buffers, start_columns=(0, 4)))
@@ -79,6 +80,7 @@ def test_fewer_than_five_buffers_are_not_declared() -> None:
         container(buffers=4)
 
 
+@settings(deadline=None, max_examples=60)
 @given(st.integers(0, len(container()) - 1))
 def test_one_cut_short_is_refused(length: int) -> None:
     with pytest.raises(XclbinFault):
@@ -128,7 +130,7 @@ def test_a_section_that_is_broken_is_refused(kind: int, data: bytes, message: st
         read(pack(IDENTITY, sections(read(container()))))
 
 
-@settings(max_examples=50)
+@settings(deadline=None, max_examples=60)
 @given(st.data())
 def test_no_byte_makes_it_crash(data: st.DataObject) -> None:
     whole = bytearray(container())
