@@ -10,6 +10,7 @@
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <dlfcn.h>
+#include <sanitizer/asan_interface.h>
 #endif
 
 namespace {
@@ -34,30 +35,30 @@ struct no_denormals {
 #endif
 };
 
-// Canaries before and after, so that buffers start at odd multiples of 64 bytes: as the array
-// places them, and so that who wants 128 is found out.
-constexpr std::uint64_t guard =
+// Buffers start at odd multiples of 64 bytes, as the array may place them, so that who wants 128
+// is found out. Canaries stand before and behind; a sanitizer has its own.
 #if defined(__SANITIZE_ADDRESS__)
-    0;
+constexpr std::uint64_t before = 64, behind = 0;
 #else
-    line + 64;
+constexpr std::uint64_t before = line + 64, behind = line;
 #endif
-
-std::uint64_t guarded_bytes(std::uint64_t bytes) { return guard ? bytes + 2 * guard : bytes; }
 
 unsigned char *guarded(std::uint64_t bytes) {
     void *memory = nullptr;
-    if (posix_memalign(&memory, line, guarded_bytes(bytes)))
+    if (posix_memalign(&memory, line, before + bytes + behind))
         std::abort();
-    std::memset(memory, canary, guarded_bytes(bytes));
+    std::memset(memory, canary, before + bytes + behind);
+#if defined(__SANITIZE_ADDRESS__)
+    __asan_poison_memory_region(memory, before);
+#endif
     return static_cast<unsigned char *>(memory);
 }
 
 void check_canaries(const unsigned char *memory, std::uint64_t bytes, unsigned argument) {
-    for (std::uint64_t i = 0; i < guarded_bytes(bytes); ++i)
-        if ((i < guard || i >= guard + bytes) && memory[i] != canary)
+    for (std::uint64_t i = 0; behind && i < before + bytes + behind; ++i)
+        if ((i < before || i >= before + bytes) && memory[i] != canary)
             aie_host::trap("argument %u: wrote at byte %lld of %llu", argument,
-                           static_cast<long long>(i) - static_cast<long long>(guard),
+                           static_cast<long long>(i) - static_cast<long long>(before),
                            static_cast<unsigned long long>(bytes));
 }
 
@@ -76,8 +77,8 @@ extern "C" int aie_host_call(void *function, int count, word *words, const std::
         values[i] = words[i];
         if (sizes[i]) {
             held.memory[i] = guarded(sizes[i]);
-            std::memcpy(held.memory[i] + guard, reinterpret_cast<void *>(words[i]), sizes[i]);
-            values[i] = reinterpret_cast<word>(held.memory[i] + guard);
+            std::memcpy(held.memory[i] + before, reinterpret_cast<void *>(words[i]), sizes[i]);
+            values[i] = reinterpret_cast<word>(held.memory[i] + before);
         }
     }
     try {
@@ -95,7 +96,7 @@ extern "C" int aie_host_call(void *function, int count, word *words, const std::
     }
     for (int i = 0; i < count; ++i)
         if (sizes[i])
-            std::memcpy(reinterpret_cast<void *>(words[i]), held.memory[i] + guard, sizes[i]);
+            std::memcpy(reinterpret_cast<void *>(words[i]), held.memory[i] + before, sizes[i]);
     return 0;
 }
 

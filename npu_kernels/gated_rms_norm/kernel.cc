@@ -1,6 +1,6 @@
 // GatedRMSNorm of some heads of one token, [heads][width], width a multiple of 16. rest: gate
 // [heads][width], then weight [width].
-#include "../rms_norm/norm.hpp"
+#include "norm.hpp"
 
 // inverse_width and epsilon are the bits of float32s.
 extern "C" void gated_rms_norm(const float *x, const float *rest, float *y, int32_t heads,

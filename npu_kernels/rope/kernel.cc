@@ -1,7 +1,7 @@
 // Rotary positions of one token's heads, x [heads][width], after a norm of each head if it is wanted.
 // position: cos then sin, [rotary / 2] each, then the norm's weight [width] if it is wanted; pairs are
 // halves apart. rotary / 2 and width are multiples of 16.
-#include "../rms_norm/norm.hpp"
+#include "norm.hpp"
 
 // inverse_width and epsilon are the bits of float32s.
 extern "C" void rope(const float *x, const float *position, float *y, int32_t heads,
