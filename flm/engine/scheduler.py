@@ -86,9 +86,10 @@ def next_cut(sequence: Sequence) -> int:
 
 def _chunk(sequence: Sequence, chunk_len: int, first_min: int) -> Span:
     start, cut = sequence.computed, next_cut(sequence)
-    length = min(max(chunk_len, 2, first_min - start), cut - start)
+    least = max(2, first_min - start)
+    length = min(max(chunk_len, least), cut - start)
     if cut - start - length == 1:
-        length += 1 if length == 2 else -1
+        length += 1 if length == least else -1
     assert sequence.lane is not None
     return Span(sequence.lane, start, tuple(sequence.tokens[start : start + length]))
 

@@ -100,7 +100,8 @@ def test_any_cut_gives_the_same_bits(width: int, dtype: str) -> None:
 
 
 def test_the_first_pass_is_long_enough() -> None:
-    for start, length, wanted in ((0, 500, 65), (40, 500, 65), (70, 500, 80), (0, 50, 50)):
+    cases = (0, 500, 65), (40, 500, 65), (70, 500, 80), (0, 50, 50), (0, 66, 66), (30, 66, 66)
+    for start, length, wanted in cases:
         step = schedule(
             [reading(0, length, computed=start)],
             chunk_len=10, chunks_run=0, decode_is_due=False, first_min=65,
