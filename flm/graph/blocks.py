@@ -132,12 +132,16 @@ class Blocks:
         return self.e.call(functions.qlinear_min(), inputs, outputs, **attributes)[0]
 
     def linears(self, x: str, *matrices: Matrix) -> tuple[str, ...]:
-        """One output a matrix; in one multiplication where their formats agree."""
-        if len({matrix.format for matrix in matrices}) > 1:
-            return tuple(self.linear(x, matrix) for matrix in matrices)
-        sizes = self.e.constant([matrix.shape[0] for matrix in matrices])
-        together = self.linear(x, *matrices)
-        return self.e.op("Split", [together, sizes], len(matrices), axis=-1)
+        """One output a matrix; those of a format in one multiplication."""
+        outputs: dict[str, str] = {}
+        for format in dict.fromkeys(matrix.format for matrix in matrices):
+            alike = [matrix for matrix in matrices if matrix.format == format]
+            y: tuple[str, ...] = (self.linear(x, *alike),)
+            if len(alike) > 1:
+                sizes = self.e.constant([matrix.shape[0] for matrix in alike])
+                y = self.e.op("Split", [y[0], sizes], len(alike), axis=-1)
+            outputs |= zip((matrix.name for matrix in alike), y, strict=True)
+        return tuple(outputs[matrix.name] for matrix in matrices)
 
     def split(self, x: str, count: int) -> tuple[str, ...]:
         """x [B,T,K] in `count` equal parts."""
@@ -303,14 +307,12 @@ class Blocks:
         self.e.output(name + OUT, "float32", ["B", *shape])
         return self.e.input(name, "float32", ["B", *shape])
 
-    def causal_conv(
-        self, x: str, tail: str, name: str, weight: Array, *, activation: str = "silu"
-    ) -> str:
+    def causal_conv(self, x: str, tail: str, name: str, weight: Array, *, silu: bool = True) -> str:
         """x [B,T,C] over time with weight [C,k]; `tail` is the k-1 inputs before."""
         stored = self.e.weight(self.e.store.put(name, weight[:, None]))
         outputs = [self.e.path("convolved"), tail + OUT]
         inputs = [x, stored, tail]
-        return self.e.call(functions.causal_conv(), inputs, outputs, activation=activation)[0]
+        return self.e.call(functions.causal_conv(silu=silu), inputs, outputs)[0]
 
     def head_norm(
         self, x: str, heads: int, name: str, weight: Array, *, epsilon: float | None = None
@@ -338,10 +340,16 @@ class Blocks:
             scale=width**-0.5,
         )[0]
 
-    def gated_rms_norm(self, x: str, gate: str, name: str, weight: Array) -> str:
+    def gated_rms_norm(self, x: str, gate: str, heads: int, name: str, weight: Array) -> str:
+        """Each head of x [B,T,heads*width] by its own rms, times weight [width] and silu(gate)."""
         stored = self.e.weight(self.e.store.put(name, weight))
-        inputs = [x, stored, gate]
-        return self.e.call(functions.gated_rms_norm(), inputs, epsilon=self._epsilon)[0]
+        return self.e.call(
+            functions.gated_rms_norm(),
+            [x, stored, gate],
+            epsilon=self._epsilon,
+            by_head=[0, 0, heads, len(weight)],
+            flat=[0, 0, heads * len(weight)],
+        )[0]
 
     def add(self, x: str, y: str) -> str:
         return self.e.op("Add", [x, y])[0]

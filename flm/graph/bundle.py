@@ -17,7 +17,7 @@ from flm.errors import FlmError
 from flm.memory.layout import MemoryLayout, MemoryTensor
 
 # Raised when the same source would give another graph or other numbers.
-GRAPH_VERSION = 4
+GRAPH_VERSION = 5
 MANIFEST, WEIGHTS = "bundle.json", "weights.bin"
 ROW_DTYPES = ("float32", "float16")
 _HEAD_BYTES, _SAMPLES, _SAMPLE_BYTES = 4 * 2**20, 64, 64 * 2**10

@@ -223,21 +223,26 @@ def shared_attention() -> "onnx.FunctionProto":
 
 
 @cache
-def causal_conv() -> "onnx.FunctionProto":
-    """Depthwise convolution over time, then `activation` (silu or none): x [B,T,C],
-    weight [C,1,k], tail [B,k-1,C].
+def causal_conv(*, silu: bool) -> "onnx.FunctionProto":
+    """Depthwise convolution over time, and silu of it if told: x [B,T,C], weight [C,1,k], tail
+    [B,k-1,C].
     """
-    node = _node(
-        "CausalConvWithState",
-        ["x", "weight", "", "tail"],
-        ["y", "next_tail"],
-        MICROSOFT,
-        activation=_ref("string", "activation"),
-        ndim=1,
-        channels_last=1,
-    )
-    inputs = ["x", "weight", "tail"]
-    return _function("CausalConv", inputs, ["y", "next_tail"], ["activation"], [node])
+    convolved = "convolved" if silu else "y"
+    nodes = [
+        _node(
+            "CausalConvWithState",
+            ["x", "weight", "", "tail"],
+            [convolved, "next_tail"],
+            MICROSOFT,
+            activation="none",  # its own silu takes as long as all else (measured)
+            ndim=1,
+            channels_last=1,
+        )
+    ]
+    if silu:
+        nodes.append(_node("QuickGelu", [convolved], ["y"], MICROSOFT, alpha=1.0))
+    name, inputs = "CausalConvSilu" if silu else "CausalConv", ["x", "weight", "tail"]
+    return _function(name, inputs, ["y", "next_tail"], [], nodes)
 
 
 @cache
@@ -248,21 +253,25 @@ def head_norm() -> "onnx.FunctionProto":
         ["x", "weight"],
         ["y"],
         ["epsilon", "by_head", "flat"],
-        [
-            _node("Constant", [], ["by_head"], value_ints=_ref("ints", "by_head")),
-            _node("Reshape", ["x", "by_head"], ["heads"]),
-            _node(
-                "SimplifiedLayerNormalization",
-                ["heads", "weight"],
-                ["normed"],
-                axis=-1,
-                stash_type=1,
-                epsilon=_ref("float", "epsilon"),
-            ),
-            _node("Constant", [], ["flat"], value_ints=_ref("ints", "flat")),
-            _node("Reshape", ["normed", "flat"], ["y"]),
-        ],
+        _normed_heads("y"),
     )
+
+
+def _normed_heads(output: str) -> list["onnx.NodeProto"]:
+    return [
+        _node("Constant", [], ["by_head"], value_ints=_ref("ints", "by_head")),
+        _node("Reshape", ["x", "by_head"], ["heads"]),
+        _node(
+            "SimplifiedLayerNormalization",
+            ["heads", "weight"],
+            ["normed_heads"],
+            axis=-1,
+            stash_type=1,
+            epsilon=_ref("float", "epsilon"),
+        ),
+        _node("Constant", [], ["flat"], value_ints=_ref("ints", "flat")),
+        _node("Reshape", ["normed_heads", "flat"], [output]),
+    ]
 
 
 @cache
@@ -296,16 +305,18 @@ def gated_delta() -> "onnx.FunctionProto":
 
 @cache
 def gated_rms_norm() -> "onnx.FunctionProto":
-    """RMSNorm of each head of x [B,T,heads*width] by weight [width], times silu(gate)."""
-    node = _node(
+    """HeadNorm of x, times silu(gate) [B,T,heads*width]."""
+    return _function(
         "GatedRMSNorm",
         ["x", "weight", "gate"],
         ["y"],
-        MICROSOFT,
-        activation="silu",
-        epsilon=_ref("float", "epsilon"),
+        ["epsilon", "by_head", "flat"],
+        [
+            *_normed_heads("normed"),
+            _node("QuickGelu", ["gate"], ["open"], MICROSOFT, alpha=1.0),
+            _node("Mul", ["normed", "open"], ["y"]),
+        ],
     )
-    return _function("GatedRMSNorm", ["x", "weight", "gate"], ["y"], ["epsilon"], [node])
 
 
 @cache

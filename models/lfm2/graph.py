@@ -55,7 +55,7 @@ def _convolution(b: Blocks, w: Weights, hybrid: Hybrid, layer: int, x: str) -> s
     tail = b.state(f"layers.{layer}.convolution", (hybrid.taps - 1, hybrid.shape.width))
     taps = w.vector("convolution", layer).reshape(hybrid.shape.width, hybrid.taps)
     (x,) = b.e.op("Mul", [before, x])
-    x = b.causal_conv(x, tail, w.name("convolution", layer), taps, activation="none")
+    x = b.causal_conv(x, tail, w.name("convolution", layer), taps, silu=False)
     return b.e.op("Mul", [after, x])[0]
 
 

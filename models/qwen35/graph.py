@@ -82,8 +82,7 @@ def _attention(b: Blocks, w: Weights, s: Shape, rotary: Rotary, layer: int, x: s
     # Under names of their own: one matrix is stored as two.
     query = replace(both.reordered(rows[:, 0].reshape(-1)), name=both.name + ".query")
     gate = replace(both.reordered(rows[:, 1].reshape(-1)), name=both.name + ".gate")
-    q, open_ = b.linears(x, query, gate)
-    k, v = b.linears(x, w.matrix("key", layer), w.matrix("value", layer))
+    q, open_, k, v = b.linears(x, query, gate, w.matrix("key", layer), w.matrix("value", layer))
     q = b.head_norm(q, s.heads, *w.norm("query_norm", layer))
     k = b.head_norm(k, s.kv_heads, *w.norm("key_norm", layer))
     return b.gate(b.attend([q, k, v], layer, heads, rotary), open_)
@@ -91,7 +90,13 @@ def _attention(b: Blocks, w: Weights, s: Shape, rotary: Rotary, layer: int, x: s
 
 def _delta(b: Blocks, w: Weights, d: Delta, layer: int, x: str) -> str:
     prefix = f"layers.{layer}."
-    mixed = b.linear(x, _value_rows(w, d, w.matrix("mixed", layer), d.width, d.key_heads))
+    mixed, z, *gates = b.linears(
+        x,
+        _value_rows(w, d, w.matrix("mixed", layer), d.width, d.key_heads),
+        _value_rows(w, d, w.matrix("z", layer), d.width, 0),
+        _value_rows(w, d, w.matrix("a", layer), 1, 0),
+        _value_rows(w, d, w.matrix("b", layer), 1, 0),
+    )
     tail = b.state(prefix + "convolution", (d.taps - 1, d.channels))
     order = _value_order(w, d, d.channels, d.width, d.key_heads)
     taps = w.vector("convolution", layer).reshape(d.channels, d.taps)[order]
@@ -102,22 +107,18 @@ def _delta(b: Blocks, w: Weights, d: Delta, layer: int, x: str) -> str:
     unit = np.full(d.width, d.width**-0.5, np.float32)
     name, epsilon = f"unit.{d.width}", L2_EPSILON / d.width
     q, k = (b.head_norm(y, d.key_heads, name, unit, epsilon=epsilon) for y in (q, k))
-    inputs = [q, k, v]
-    for gate in ("a", "b"):
-        inputs.append(b.linear(x, _value_rows(w, d, w.matrix(gate, layer), 1, 0)))
     rate = w.vector("decay_rate", layer)
     rate = rate if w.is_gguf else -np.exp(rate)
     by_head = _value_order(w, d, d.value_heads, 1, 0)
     bias = w.vector("decay_bias", layer)
-    inputs += [
+    decay = [
         b.vector(w.name("decay_bias", layer), bias[by_head]),
         b.vector(w.name("decay_rate", layer), rate[by_head]),
     ]
     state = b.state(prefix + "recurrent", (d.value_heads, d.width, d.width))
-    y = b.gated_delta(inputs, state, d.key_heads, d.value_heads, d.width)
-    z = b.linear(x, _value_rows(w, d, w.matrix("z", layer), d.width, 0))
+    y = b.gated_delta([q, k, v, *gates, *decay], state, d.key_heads, d.value_heads, d.width)
     norm = w.vector("delta_norm", layer)
-    return b.gated_rms_norm(y, z, w.name("delta_norm", layer), norm)
+    return b.gated_rms_norm(y, z, d.value_heads, w.name("delta_norm", layer), norm)
 
 
 def _output(w: Weights, d: Delta, layer: int) -> Matrix:

@@ -77,7 +77,7 @@ def test_norms_of_heads() -> None:
     heads = x.reshape(4, 16)
     same(y, rope(heads, none, none, weight, EPSILON))
     feeds = {"x": x, "weight": weight, "gate": gate}
-    y = run(functions.gated_rms_norm(), feeds, epsilon=EPSILON)[0]
+    y = run(functions.gated_rms_norm(), feeds, epsilon=EPSILON, **shapes)[0]
     same(y, gated_rms_norm(heads, gate.reshape(4, 16), weight, EPSILON))
 
 
@@ -108,8 +108,8 @@ def test_causal_conv() -> None:
     x, weight, tail = normal(1, 1, 32), normal(4, 32), normal(3, 32)
     turned = np.ascontiguousarray(weight.T)[:, None]
     feeds = {"x": x, "weight": turned, "tail": tail[None]}
-    for activation, silu in (("silu", True), ("none", False)):
-        y, following = run(functions.causal_conv(), feeds, activation=activation)
+    for silu in (True, False):
+        y, following = run(functions.causal_conv(silu=silu), feeds)
         wanted, kept = causal_conv(x[0, 0], weight, tail, silu)
         same(y, wanted)
         same(following, kept)
