@@ -178,7 +178,8 @@ def write_safetensors(path: Path, tensors: Mapping[str, npt.NDArray[np.generic]]
     at = 0
     for name, array in tensors.items():
         offsets = [at, at := at + array.nbytes]
-        dtype = {"float32": "F32", "uint16": "BF16", "uint8": "U8"}[array.dtype.name]
+        dtypes = {"float32": "F32", "uint16": "BF16", "uint8": "U8", "int8": "I8"}
+        dtype = dtypes[array.dtype.name]
         header[name] = {"dtype": dtype, "shape": list(array.shape), "data_offsets": offsets}
     data = json.dumps(header).encode()
     body = b"".join(array.tobytes() for array in tensors.values())

@@ -1,10 +1,12 @@
 """Floats of a folder are rounded as they are read: 4 bits, the sensitive and the small 8."""
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from flm.errors import UnsupportedModel
 from flm.graph.weights import safetensors
 from flm.graph.weights.blocks import BlockFormat, Blocks, Matrix, floats, quantize, quantized
 from flm.graph.weights.gguf import GgufFile
@@ -12,7 +14,7 @@ from flm.graph.weights.safetensors import SafetensorsFolder
 from flm.models.qwen35.graph import hybrid_of, weights_of
 from flm.models.weights import Weights
 from tests.models.drive import FIXTURES, Graph, kl, unpacked
-from tests.models.rewritten import published
+from tests.models.rewritten import published, write_safetensors
 
 RANDOM = np.random.default_rng(0)
 WEIGHTS = RANDOM.standard_normal((70, 256), dtype=np.float32)
@@ -114,3 +116,37 @@ def test_a_rounded_model_stays_as_close_as_llama_cpps(
     theirs = np.mean([kl(a, b) for a, b in zip(before, after, strict=True)])
     ours = np.mean([kl(a, b) for a, b in zip(after, again, strict=True)])
     assert ours < share * theirs
+
+
+def test_codes_without_scales_are_not_taken_for_weights(tmp_path: Path) -> None:
+    """Of W8A8 and of bitsandbytes: the shapes are those of the floats."""
+    (tmp_path / "config.json").write_text("{}")
+    for dtype in (np.int8, np.uint8):
+        write_safetensors(
+            tmp_path / "m.safetensors", {"codes": np.ones((32, 64), dtype), "w": WEIGHTS}
+        )
+        folder = SafetensorsFolder(tmp_path)
+        np.testing.assert_array_equal(folder.matrix("w").read_dense(np.arange(70)), WEIGHTS)
+        for read in (folder.matrix, folder.vector):
+            with pytest.raises(UnsupportedModel, match=r"codes is stored as [IU]8") as caught:
+                read("codes")
+            assert "GGUF" in caught.value.fix
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("llama", {"quant_method": "bitsandbytes", "load_in_8bit": True}),
+        ("llama", {"quant_method": "mxfp4"}),
+        ("gpt_oss", {"quant_method": "quark"}),
+        ("gpt_oss", {"bits": 4}),
+    ],
+)
+def test_a_folder_quantised_in_a_way_not_read_is_refused(
+    tmp_path: Path, kind: str, said: dict[str, object]
+) -> None:
+    write_safetensors(tmp_path / "m.safetensors", {"w": WEIGHTS})
+    config = {"model_type": kind, "quantization_config": said}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(UnsupportedModel, match=f"quantised by .* for '{kind}'"):
+        SafetensorsFolder(tmp_path)

@@ -19,22 +19,29 @@ from flm.graph.weights.gguf_types import FLOAT_TYPES, FloatType, mxfp4
 
 HEADER_BYTES_MAX = 128 * 2**20
 SMALL_BYTES = 2**30  # of weights, up to which a model is rounded to 8 bits: 4 would cost it dearly
-TILES = FloatType("I8", 1, lambda raw: np.ascontiguousarray(raw).view(np.int8).astype(np.float32))
-BYTES = FloatType("U8", 1, lambda raw: raw.astype(np.float32))  # MXFP4's codes and exponents
-_TYPES = {
-    "F32": FLOAT_TYPES[0],
-    "F16": FLOAT_TYPES[1],
-    "BF16": FLOAT_TYPES[30],
-    "I8": TILES,
-    "U8": BYTES,
-}
 MXFP4 = BlockFormat(bits=8, block=32, minimum=False)
+QUANTIZED = {"gpt_oss": "mxfp4"}  # model_type -> the quant_method of it that is read
+FLOATS = "take the bf16 weights, or a GGUF of this model"
+
+
+@dataclass(frozen=True, slots=True)
+class CodeType:
+    """Bytes that are weights only beside their scales."""
+
+    name: str
+    bytes: int = 1
+
+
+TILES = CodeType("I8")  # FastFlowLM's
+BYTES = CodeType("U8")  # MXFP4's codes and exponents
+_FLOATS = {"F32": FLOAT_TYPES[0], "F16": FLOAT_TYPES[1], "BF16": FLOAT_TYPES[30]}
+_TYPES: dict[str, FloatType | CodeType] = {**_FLOATS, "I8": TILES, "U8": BYTES}
 
 
 @dataclass(frozen=True, slots=True)
 class StoredTensor:
     shape: tuple[int, ...]
-    type: FloatType
+    type: FloatType | CodeType
     file: Path
     start: int
 
@@ -54,6 +61,7 @@ class SafetensorsFolder:
         self.path = path
         self.config = read_json_object(path / "config.json")
         self.quantized = quantized
+        self._refuse_quantized()
         found = sorted(path.glob(files))
         if not found:
             raise BadModelFile(
@@ -81,13 +89,34 @@ class SafetensorsFolder:
             )
         return self._tensors[name]
 
+    def _refuse_quantized(self) -> None:
+        kind, said = self.config.get("model_type"), self.config.get("quantization_config")
+        method = said.get("quant_method") if isinstance(said, dict) else said
+        if said and (method is None or method != QUANTIZED.get(str(kind))):
+            raise UnsupportedModel(
+                f"{self.path} holds weights quantised by {method!r}, which flm does not read "
+                f"for {kind!r}",
+                fix=FLOATS,
+            )
+
+    def _floats(self, name: str) -> tuple[StoredTensor, FloatType]:
+        """A tensor that means what it says: codes taken for weights would give nonsense."""
+        stored = self.stored(name)
+        if isinstance(stored.type, CodeType):
+            raise UnsupportedModel(
+                f"{self.path}: tensor {name} is stored as {stored.type.name}: codes, whose scales "
+                "flm does not know",
+                fix=FLOATS,
+            )
+        return stored, stored.type
+
     def matrix(self, name: str) -> Matrix:
         """Of a tensor of two dimensions, or of three: matrices stacked by rows; or of the two that
         MXFP4 takes, NAME_blocks and NAME_scales.
         """
         if f"{name}_blocks" in self:
             return self._mxfp4(name)
-        stored = self.stored(name)
+        stored, type = self._floats(name)
         if len(stored.shape) not in (2, 3):
             raise BadModelFile(
                 f"{self.path}: tensor {name} has shape {stored.shape}, a matrix was expected"
@@ -95,7 +124,7 @@ class SafetensorsFolder:
         rows, columns = prod(stored.shape[:-1]), stored.shape[-1]
 
         def read(rows: Array) -> Array:
-            return stored.type.widen(np.asarray(stored.raw()[rows]))
+            return type.widen(np.asarray(stored.raw()[rows]))
 
         return floats(name, (rows, columns), read)
 
@@ -121,8 +150,8 @@ class SafetensorsFolder:
         )
 
     def vector(self, name: str) -> Array:
-        stored = self.stored(name)
-        return stored.type.widen(np.asarray(stored.raw())).reshape(-1)
+        stored, type = self._floats(name)
+        return type.widen(np.asarray(stored.raw())).reshape(-1)
 
 
 def _read(path: Path) -> dict[str, StoredTensor]:
@@ -147,8 +176,8 @@ def _read(path: Path) -> dict[str, StoredTensor]:
 def _place(path: Path, base: int, size: int, name: str, entry: dict[str, Any]) -> StoredTensor:
     if entry["dtype"] not in _TYPES:
         raise UnsupportedModel(
-            f"{path}: tensor {name} is stored as {entry['dtype']}; {', '.join(_TYPES)} are read",
-            fix="take the bf16 weights, or a GGUF of this model",
+            f"{path}: tensor {name} is stored as {entry['dtype']}; {', '.join(_FLOATS)} are read",
+            fix=FLOATS,
         )
     type, shape = _TYPES[entry["dtype"]], tuple(int(size) for size in entry["shape"])
     start, end = (int(offset) for offset in entry["data_offsets"])
