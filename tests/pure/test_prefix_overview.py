@@ -8,7 +8,6 @@ import pytest
 from flm.prefix.cache import PrefixCache
 from flm.prefix.disk.tier import DiskTier
 from flm.prefix.overview import (
-    STRETCHES_MAX,
     Stretch,
     beginning,
     kept_tiers,
@@ -105,15 +104,17 @@ def test_asking_changes_nothing() -> None:
     assert used == {n: (node.slot and node.slot.used_at) for n, node in cache.slots.items()}
 
 
-def test_a_large_tree_is_cut_and_says_so() -> None:
+def test_a_large_tree_is_cut_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    most = 50
+    monkeypatch.setattr("flm.prefix.overview.STRETCHES_MAX", most)
     cache = toy_cache(hybrid=True)
-    for first in range(STRETCHES_MAX + 1):
+    for first in range(most + 1):
         serve(cache, [first, 7, 8])
     view = overview(cache, "")
     assert view.truncated
-    assert len(view.stretches) == STRETCHES_MAX
-    assert view.totals.slots_own == STRETCHES_MAX + 1
-    assert beginning(view.stretches[0], 1) == (STRETCHES_MAX,)  # the youngest is there
+    assert len(view.stretches) == most
+    assert view.totals.slots_own == most + 1
+    assert beginning(view.stretches[0], 1) == (most,)  # the youngest is there
 
 
 @both

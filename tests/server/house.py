@@ -173,7 +173,8 @@ def open_house(
         state_bytes=layout.state_bytes,
         log=house.log.append,
         warn=house.warnings.append,
-        read_min=2 if layout.state else 1,
+        read_min=layout.read_min,
+        first_min=layout.first_min,
         ghosts_max=2**20,
         disk=disk,
     )

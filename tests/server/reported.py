@@ -150,9 +150,9 @@ def two_servers(
 
 
 def large(layout: MemoryLayout, row_bytes: int) -> MemoryLayout:
-    """The same with rows of that size."""
+    """The same with rows of that size, over many heads: wide ones are read otherwise."""
     (rows,) = (tensor for tensor in layout.tensors if tensor.kind is MemoryKind.ROWS)
-    wider = replace(rows, shape=(1, row_bytes // 4))
+    wider = replace(rows, shape=(row_bytes // 4 // 16, 16))
     return MemoryLayout((wider, *layout.state))
 
 
