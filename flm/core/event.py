@@ -7,7 +7,8 @@ from flm.core.finding import Finding
 
 
 class FinishReason(Enum):
-    STOP = "stop"  # end-of-turn token, or a stop string
+    STOP = "stop"  # end-of-turn token
+    STOP_STRING = "stopped"  # the client's, wherever in the reply it was met
     LENGTH = "length"  # max_tokens, or the context length
     CANCELLED = "cancelled"
 

@@ -58,6 +58,14 @@ class Answer:
         return tool_calls_of(self._said)
 
     @property
+    def calls(self) -> bool:
+        """Whether it ended with calls to run: a stop string may have cut the last one."""
+        if not self.tool_calls or self.reason is FinishReason.STOP:
+            return bool(self.tool_calls)
+        whole = _object(self.tool_calls[-1].arguments) is not None
+        return self.reason is FinishReason.STOP_STRING and whole
+
+    @property
     def continued(self) -> Conversation | None:
         """The conversation with this reply, as its client sends it back: most keep the thoughts to
         themselves, and some sort the arguments of calls, so it is done if it was with earlier
@@ -117,22 +125,23 @@ def _sorts(messages: Sequence[Message]) -> bool:
         list(arguments)
         for message in messages
         for call in message.tool_calls
-        if len(arguments := _object(call.arguments)) > 1
+        if len(arguments := _object(call.arguments) or {}) > 1
     ]
     return bool(several) and all(keys == sorted(keys) for keys in several)
 
 
 def _sorted_keys(arguments: str) -> str:
-    return json.dumps(_object(arguments), ensure_ascii=False, sort_keys=True)
+    return json.dumps(_object(arguments) or {}, ensure_ascii=False, sort_keys=True)
 
 
 def _as_it_is(arguments: str) -> str:
     return arguments
 
 
-def _object(arguments: str) -> dict[str, Any]:
+def _object(arguments: str) -> dict[str, Any] | None:
+    """None where they are no whole JSON object."""
     try:
         found = json.loads(arguments)
     except (ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
+        return None
+    return found if isinstance(found, dict) else None

@@ -23,7 +23,8 @@ OPENING_TOKENS_MAX = 8  # of a prompt's end, enough for the tag that opens a tho
 TOKEN_CHARS_MAX = 32  # on the average of a whole prompt; tables drawn with spaces come near
 TOKEN_CHARS_USUAL = 4
 NONE = SamplingParams()
-BY_ITSELF = (FinishReason.STOP, FinishReason.LENGTH)  # how a reply ends that may be gone on from
+# How a reply ends that may be gone on from.
+BY_ITSELF = (FinishReason.STOP, FinishReason.STOP_STRING, FinishReason.LENGTH)
 
 
 @dataclass(frozen=True, slots=True)

@@ -368,7 +368,7 @@ class Engine:
             return
         self._events.append(Generated(request.id, token, text, *reported))
         if stopped:
-            self._finish(active, FinishReason.STOP)
+            self._finish(active, FinishReason.STOP_STRING)
         elif sequence.generated >= min(
             request.max_tokens, self._context_length - sequence.prompt_length
         ):

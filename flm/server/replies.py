@@ -14,7 +14,12 @@ from flm.server.usage import timings, usage
 from flm.server.wire import encode
 from flm.text.tokenizer import Tokenizer
 
-REASONS = {FinishReason.STOP: "stop", FinishReason.LENGTH: "length", FinishReason.CANCELLED: "stop"}
+REASONS = {
+    FinishReason.STOP: "stop",
+    FinishReason.STOP_STRING: "stop",
+    FinishReason.LENGTH: "length",
+    FinishReason.CANCELLED: "stop",
+}
 
 
 def _message(choice: Choice) -> dict[str, Any]:
@@ -171,5 +176,4 @@ class Replies:
 def _reason(choice: Choice) -> str:
     answer = choice.answer
     assert answer.reason is not None, "a choice is closed when it has ended"
-    called = answer.reason is FinishReason.STOP and answer.tool_calls
-    return "tool_calls" if called else REASONS[answer.reason]
+    return "tool_calls" if answer.calls else REASONS[answer.reason]

@@ -65,7 +65,7 @@ def test_a_stop_string_ends_a_reply_and_is_not_shown(tmp_path) -> None:
         request_of("b", TAIL, stop=("four, five",), max_tokens=len(words)),
     )
     assert rig.text("a") == "one tw"
-    assert rig.finished("a").reason is FinishReason.STOP
+    assert rig.finished("a").reason is FinishReason.STOP_STRING
     assert rig.text("b") == "one two three four", "what was held back comes with the end"
     assert rig.finished("b").text
 

@@ -96,7 +96,7 @@ def test_a_plain_completion_is_not_gone_on_from(tmp_path: Path) -> None:
         assert not read_ahead(house)
 
 
-@pytest.mark.parametrize("reason", [FinishReason.STOP, FinishReason.LENGTH, FinishReason.CANCELLED])
+@pytest.mark.parametrize("reason", FinishReason)
 def test_only_a_reply_that_ended_by_itself_is_gone_on_from(
     house: House, reason: FinishReason
 ) -> None:

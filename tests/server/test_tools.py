@@ -109,6 +109,26 @@ def test_a_call_that_lacks_its_end_is_completed(house: House) -> None:
     assert json.loads(call["function"]["arguments"]) == {"at": "the sky"}
 
 
+def test_a_stop_string_within_a_call_neither_completes_it_nor_asks_to_run_it(house: House) -> None:
+    text = f"{LOOK}\n{FIND}".replace("it", "rm -r a STOP/b")
+    house.say(text, text)
+    (choice,) = chat(house, tools=TOOLS, stop="STOP")["choices"]
+    assert choice["finish_reason"] == "stop"
+    whole, cut = (call["function"]["arguments"] for call in choice["message"]["tool_calls"])
+    assert json.loads(whole) == {"at": "the sky"}
+    assert cut == '{"at": "rm -r a '
+    assert streamed(house, tools=TOOLS, stop="STOP")[-1]["finish_reason"] == "stop"
+
+
+@pytest.mark.parametrize("stop", ["</tool_call>", "\n<tool_call>", "Observation:"])
+def test_calls_completed_before_a_stop_string_stay_calls(house: House, stop: str) -> None:
+    house.say(f"{LOOK}\n{FIND}" if "call>" in stop else f"{LOOK}\nObservation: blue")
+    (choice,) = chat(house, tools=TOOLS, stop=stop)["choices"]
+    assert choice["finish_reason"] == "tool_calls"
+    (call,) = choice["message"]["tool_calls"]
+    assert json.loads(call["function"]["arguments"]) == {"at": "the sky"}
+
+
 def test_what_is_no_call_is_content(house: House) -> None:
     text = "<tool_call>look at the sky</tool_call>"
     house.say(text)
