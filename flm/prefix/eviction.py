@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from flm.core.prompt import BoundaryKind
-from flm.prefix.lineage import RANK, SHARED
+from flm.prefix.ranks import RANK, SHARED
 from flm.prefix.trie import Node
 
 # The longer a conversation pauses, the longer it will: the chance that it goes on in the next

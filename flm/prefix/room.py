@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from flm.core.finding import Fate, FateKind
 from flm.prefix.addition import Addition
 from flm.prefix.eviction import Candidate, hand_up
-from flm.prefix.lineage import RANK, SHARED, outgrown
+from flm.prefix.outgrown import outgrown
+from flm.prefix.ranks import RANK, SHARED
 from flm.prefix.stake import spared, stake
 from flm.prefix.tally import EVICTIONS
 from flm.prefix.trie import Match, Node

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from flm.prefix.disk.stored import Piece, Unwritten
 from flm.prefix.disk.tier import DiskTier
-from flm.prefix.lineage import outgrown
+from flm.prefix.outgrown import outgrown
 from flm.prefix.trie import Node, Slot
 
 if TYPE_CHECKING:

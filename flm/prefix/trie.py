@@ -19,7 +19,8 @@ from typing import NamedTuple
 from flm.core.alike import common_length
 from flm.core.prompt import BoundaryKind
 from flm.devices.device import Array
-from flm.prefix.lineage import NEVER, RANK, SHARED, Newest, newest_below, newest_to, rise, sink
+from flm.prefix.outgrown import NEVER, Newest, newest_below, newest_to, rise, sink
+from flm.prefix.ranks import RANK, SHARED
 from flm.prefix.stake import Stake, forget, forget_branch
 
 TOKEN_BYTES = 4  # token ids are int32, packed

@@ -18,7 +18,7 @@ from flm.core.prompt import Boundary, BoundaryKind, Prompt
 from flm.prefix.disk.stored import Stored
 from flm.prefix.eviction import POLICIES
 from flm.prefix.fetch import Fetch
-from flm.prefix.lineage import ORDER
+from flm.prefix.ranks import ORDER
 from flm.prefix.spill import pass_on
 from tests.pure.test_prefix_machine import Running, Traffic
 from tests.pure.toy import ROW_BYTES, snapshot_bytes

@@ -18,7 +18,7 @@ from flm.prefix.eviction import (
     flm,
     hand_up,
 )
-from flm.prefix.lineage import outgrown
+from flm.prefix.outgrown import outgrown
 from flm.prefix.stake import stake
 from flm.prefix.trie import Node, Slot, Trie
 

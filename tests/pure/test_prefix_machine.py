@@ -21,7 +21,8 @@ from flm.memory.snapshot import Snapshot
 from flm.prefix.addition import Addition
 from flm.prefix.eviction import POLICIES
 from flm.prefix.lease import Lease
-from flm.prefix.lineage import RANK, SHARED, outgrown
+from flm.prefix.outgrown import outgrown
+from flm.prefix.ranks import RANK, SHARED
 from flm.prefix.room import Standing, candidates, standing
 from flm.prefix.stake import stake
 from flm.prefix.trie import TOKEN_BYTES, Node

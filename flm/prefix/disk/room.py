@@ -9,7 +9,7 @@
 from collections.abc import Iterable
 
 from flm.prefix.disk.tree import Entry, Segment, Tree
-from flm.prefix.lineage import RANK
+from flm.prefix.ranks import RANK
 
 STALE_S = 14 * 24 * 3600.0
 

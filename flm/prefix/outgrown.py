@@ -10,23 +10,10 @@ date, and to ask is to compare two numbers.
 
 from typing import TYPE_CHECKING
 
-from flm.core.prompt import BoundaryKind
+from flm.prefix.ranks import RANK, RANK_SHARED, SHARED
 
 if TYPE_CHECKING:
     from flm.prefix.trie import Node
-
-# The longer a kind serves, the later it goes.
-ORDER = (
-    BoundaryKind.END,
-    BoundaryKind.OPENER,
-    BoundaryKind.TURN,
-    BoundaryKind.FORK,
-    BoundaryKind.HINT,
-    BoundaryKind.HEAD,
-)
-RANK = {kind: rank for rank, kind in enumerate(ORDER)}
-SHARED = {BoundaryKind.FORK, BoundaryKind.HINT, BoundaryKind.HEAD}
-RANK_SHARED = min(RANK[kind] for kind in SHARED)  # those below are a conversation's own
 
 Newest = tuple[int, ...]  # for each rank of a conversation's own: the last use of such or higher
 NEVER: Newest = (0,) * RANK_SHARED
