@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 ROUNDED = (
     "The experts of this file are rounded to 8 bits (0.5 % off): their types have minimums. "
-    "Q4_0, Q8_0, Q6_K, IQ4 and MXFP4 are taken exactly."
+    "Q4_0, Q8_0, Q5_0, Q6_K, Q3_K, IQ4 and MXFP4 are taken exactly."
 )
 
 
