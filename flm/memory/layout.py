@@ -41,10 +41,8 @@ class MemoryTensor:
         return TensorSpec(self.name, (lanes, *self.held(capacity)), self.dtype)
 
 
-WIDE, FEW_KEYS = (
-    128,
-    64,
-)  # onnxruntime multiplies wider heads with so few keys in one go, else in two
+WIDE = 128  # heads wider than this onnxruntime multiplies in one go with few keys, else in two
+FEW_KEYS = 64  # up to this many are few
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from flm.graph.weights.safetensors import TILES, SafetensorsFolder, StoredTensor
 
 WEIGHTS = "model.q4nx"
 ARCHITECTURES = ("llama", "qwen3")
-ROWS, COLUMNS, BLOCK, BYTES = 32, 256, 32, 5120
+ROWS, COLUMNS, BLOCK, TILE_BYTES = 32, 256, 32, 5120
 _PART = 2 * ROWS * COLUMNS // BLOCK  # bytes of a tile's scales, and of its minimums
 
 
@@ -48,7 +48,7 @@ class Q4nxFolder(SafetensorsFolder):
         columns = self._columns(name)
         across = -(-columns // COLUMNS)
         count = prod(stored.shape[:-1])
-        if stored.shape[-1] != BYTES or count % across or columns % BLOCK:
+        if stored.shape[-1] != TILE_BYTES or count % across or columns % BLOCK:
             raise UnsupportedModel(
                 f"{self.path}: tensor {name} is stored as {stored.shape}, not in tiles of "
                 f"{ROWS} by {COLUMNS} at 4 bits",
@@ -85,7 +85,7 @@ class Q4nxFolder(SafetensorsFolder):
 
 def _tiles(stored: StoredTensor, across: int) -> Array:
     """[rows / 32, across, bytes] uint8, mapped."""
-    return stored.raw().reshape(-1, across, BYTES)
+    return stored.raw().reshape(-1, across, TILE_BYTES)
 
 
 def _blocks(tiles: Array, rows: Array, format: BlockFormat, columns: int) -> Blocks:
