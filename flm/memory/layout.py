@@ -1,6 +1,7 @@
 """What a model carries from token to token: names, shapes and dtypes, rows or state."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 
 import numpy as np
@@ -45,33 +46,33 @@ WIDE = 128  # heads wider than this onnxruntime multiplies in one go with few ke
 FEW_KEYS = 64  # up to this many are few
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots, so that what every pass asks is summed up once
 class MemoryLayout:
     tensors: tuple[MemoryTensor, ...]
 
-    @property
+    @cached_property
     def read_min(self) -> int:
         """The fewest tokens a pass may read: a lone row adds up otherwise, and a state keeps it."""
         return 2 if self.state else 1
 
-    @property
+    @cached_property
     def first_min(self) -> int:
         """The fewest tokens, from the first one on, that a pass may end at, but with the prompt."""
         wide = any(tensor.shape[1] > WIDE for tensor in self.rows)
         return max(self.read_min, FEW_KEYS + 1 if wide else 1)
 
-    @property
+    @cached_property
     def row_bytes(self) -> int:
         return sum(t.bytes for t in self.tensors if t.kind is MemoryKind.ROWS)
 
-    @property
+    @cached_property
     def state_bytes(self) -> int:
         return sum(t.bytes for t in self.tensors if t.kind is MemoryKind.STATE)
 
-    @property
+    @cached_property
     def rows(self) -> tuple[MemoryTensor, ...]:
         return tuple(t for t in self.tensors if t.kind is MemoryKind.ROWS)
 
-    @property
+    @cached_property
     def state(self) -> tuple[MemoryTensor, ...]:
         return tuple(t for t in self.tensors if t.kind is MemoryKind.STATE)

@@ -17,6 +17,7 @@ from flm.memory.layout import MemoryLayout, MemoryTensor
 
 BLOCK_BYTES = 64 * 2**20
 COPY_THREADS = 2
+ALONE_BYTES_MAX = 2**20  # for so little no thread is woken
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,9 @@ def copy(pairs: Iterable[tuple[Array, Array]]) -> None:
     pages are new; every thread takes its share of each block.
     """
     jobs = list(pairs)
+    if sum(source.nbytes for _, source in jobs) <= ALONE_BYTES_MAX:
+        _copy(jobs)
+        return
     shares = [jobs[first::COPY_THREADS] for first in range(COPY_THREADS)]
     for _ in _copiers().map(_copy, shares):
         pass

@@ -116,7 +116,8 @@ class Rig:
             state_bytes=layout.state_bytes,
             log=self.log.append,
             warn=self.log.append,
-            read_min=2 if layout.state else 1,
+            read_min=layout.read_min,
+            first_min=layout.first_min,
             disk=disk,
         )
         self.engine = Engine(
