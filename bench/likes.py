@@ -30,6 +30,7 @@ class Like:
     state_width: int = 128
     taps: int = 0
     extra_width: int = 0  # of what each layer adds of its own
+    vocabulary: int = 0  # tokens at the least
     keys: Mapping[str, object] = field(default_factory=dict)
     pattern: Callable[[int], int] = lambda layer: 0
     varied: Callable[["Like", int], "Like"] = lambda like, layer: like
@@ -60,6 +61,23 @@ def _gemma4(like: Like, layer: int) -> Like:
     return replace(like, mlp_width=wide, head_width=512 if GEMMA4_FULL[layer] else 256)
 
 
+FOUR_B = Like(
+    "Qwen3.5 4B",
+    "qwen35_k4v8",
+    32,
+    2560,
+    9216,
+    16,
+    4,
+    256,
+    64,
+    key_heads=16,
+    value_heads=32,
+    taps=4,
+    vocabulary=248_320,
+    keys=_delta(32, 16, 32),
+    pattern=_hybrid,
+)
 LIKES = {
     "llama": Like("Llama 3.2 1B, 8 of 16 layers", "llama", 8, 2048, 8192, 32, 8, 64, 64),
     "qwen2": Like("Qwen2.5 0.5B", "qwen2", 24, 896, 4864, 14, 2, 64, 64),

@@ -36,15 +36,16 @@ def write(path: Path, like: Like, type: str, vocabulary: GgufFile) -> None:
         family = str(reader.fields["general.architecture"].contents())
         writer = GGUFWriter(path, family)
         tokens = vocabulary.metadata["tokenizer.ggml.tokens"]
-        usual = {**_usual_keys(like), "vocab_size": len(tokens), **like.keys}
+        likely = likely_tokens(tokens, tokens_least=like.vocabulary)
+        usual = {**_usual_keys(like), "vocab_size": len(likely), **like.keys}
         for key, known in reader.fields.items():
             prefix, _, short = key.partition(".")
             if prefix in (family, "general") and key != "general.architecture":
                 value = usual.get(short, known.contents()) if prefix == family else known.contents()
                 writer.add_key_value(key, value, known.types[0], *known.types[1:2])
         tensors = [(t.name, t.tensor_type.name, t.data.ndim) for t in reader.tensors]
-    add_tokenizer(writer, vocabulary)
-    wanted = list(_tensors(like, type, tensors, len(tokens)))
+    add_tokenizer(writer, vocabulary, tokens_least=like.vocabulary)
+    wanted = list(_tensors(like, type, tensors, len(likely)))
     for name, sizes, kind in wanted:
         raw = stored(sizes, kind)
         dtype = np.dtype({"F32": np.float32, "F16": np.float16}.get(kind, np.uint8))
@@ -53,7 +54,7 @@ def write(path: Path, like: Like, type: str, vocabulary: GgufFile) -> None:
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_ti_data_to_file()
-    random, likely = np.random.default_rng(SEED), likely_tokens(tokens)
+    random = np.random.default_rng(SEED)
     for name, sizes, kind in wanted:
         writer.write_tensor_data(_values(random, name, sizes, kind, likely))
     writer.close()

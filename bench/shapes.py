@@ -182,11 +182,10 @@ def add_tokenizer(writer: Any, vocabulary: GgufFile, *, tokens_least: int = 0) -
     writer.add_chat_template(TEMPLATE.read_text())
 
 
-def likely_tokens(tokens: list[str]) -> npt.NDArray[np.bool_]:
-    """Which of them may win: whole ASCII words."""
-    return np.array(
-        [token.removeprefix("Ġ").isalpha() and token.lstrip("Ġ").isascii() for token in tokens]
-    )
+def likely_tokens(tokens: list[str], *, tokens_least: int = 0) -> npt.NDArray[np.bool_]:
+    """Which of them may win: whole ASCII words, none of the unused behind them."""
+    likely = [token.removeprefix("Ġ").isalpha() and token.lstrip("Ġ").isascii() for token in tokens]
+    return np.array(likely + [False] * (tokens_least - len(tokens)))
 
 
 def _tensors(s: Shape, tokens: list[str]) -> Iterator[tuple[str, Floats]]:
