@@ -19,7 +19,7 @@ from flm.core.event import Event, FinishReason, Usage
 from flm.engine.answer import Answer
 from flm.engine.conversation import Conversations, Terms
 from flm.engine.residency import Resident, load
-from flm.settings import Settings
+from flm.settings import Settings, load_settings
 
 Messages = str | Sequence[Message | Mapping[str, Any]]
 Tools = Sequence[Mapping[str, Any]]
@@ -91,10 +91,12 @@ class LLM:
 
     @classmethod
     def load(cls, model: str, settings: Settings | None = None) -> "LLM":
-        """A tag, a path or an address, fetched and compiled if need be."""
+        """A tag, a path or an address, fetched and compiled if need be; without `settings` under
+        those of flm.toml and the environment, as on the command line.
+        """
         from flm.hub.prepare import prepare_model
 
-        settings = settings or Settings()
+        settings = load_settings() if settings is None else settings
         return cls(load(*prepare_model(model, settings), settings))
 
     def chat(

@@ -15,6 +15,7 @@ import pytest
 
 from flm import console
 from flm.cli.app import run
+from flm.llm import LLM
 
 TINY = Path(__file__).parents[1] / "fixtures" / "llama" / "llama.Q4_K_M.gguf"
 
@@ -85,3 +86,13 @@ def test_serve_as_lemonade_starts_it_answers_and_stops(home: Path) -> None:
         assert answer.json()["usage"]["completion_tokens"] <= 4
         server.send_signal(signal.SIGINT)
         assert server.wait(20) == 0
+
+
+def test_the_python_facade_reads_the_environment_as_the_commands_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLM_MODEL_PATH", str(tmp_path))
+    monkeypatch.setenv("FLM_CTX_LEN", "512")
+    with LLM.load(str(TINY)) as llm:
+        assert llm.resident.context_length == 512
+    assert any(tmp_path.iterdir())
