@@ -17,6 +17,7 @@
   - BadSettings                -   a flag, flm.toml key or FLM_ variable
   - BadModelFile               -   truncated, foreign or hostile weights, template or tokenizer
     · UnsupportedModel         -   a good file of an architecture or quantisation we lack
+  - BadKernelPackage           -   for the NPU: foreign, cut short, of another toolchain or device
   - DownloadFailed             -   network, hash or interrupted pull
   - NoRoom                     -   disk or memory
   - DeviceUnavailable          -   the device cannot be opened or failed its self-test
@@ -139,6 +140,13 @@ class BadModelFile(FlmError):
 
 class UnsupportedModel(BadModelFile):
     pass
+
+
+class BadKernelPackage(FlmError):
+    def __init__(
+        self, message: str, *, fix: str = "build it again: flm kernels build MODEL"
+    ) -> None:
+        super().__init__(message, fix=fix)
 
 
 class DownloadFailed(FlmError):

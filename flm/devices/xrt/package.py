@@ -1,0 +1,95 @@
+"""A kernel package: what configures the NPU for a phase, and a stream of instructions a kernel.
+
+A folder: manifest.json, design.xclbin, NAME.insts.bin for each kernel. One of kind "compiled" runs
+on an NPU; in one of kind "simulated" the xclbin's images name designs, and fakexrt runs it. Nothing
+of it is believed: hashes, the xclbin's kernels and every stream are looked at before first use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from flm.errors import BadKernelPackage
+
+if TYPE_CHECKING:
+    from npu_kernels.txn import Site
+
+SCHEMA = 1
+MANIFEST, XCLBIN = "manifest.json", "design.xclbin"
+COMPILED, SIMULATED = "compiled", "simulated"
+BUFFERS_MAX = 5  # of a run; the firmware adds the address of DDR to no more
+SCALARS = 3  # opcode, instructions, their bytes: a kernel's first buffer is its argument 3
+
+Words = np.ndarray[Any, np.dtype[np.uint32]]
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """A host buffer. `direction`: in, out, inout, constant, memory; `layout`: of its bytes."""
+
+    name: str
+    dtype: str
+    nbytes: int
+    direction: str
+    layout: str = "plain"
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """What changes from pass to pass, and the words that say it. `kind`: rtp, offset, length."""
+
+    name: str
+    kind: str
+    sites: tuple[Site, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class KernelEntry:
+    """One design at one set of parameters. `name`: of its kernel in the xclbin."""
+
+    function: str
+    parameters: Mapping[str, int]
+    name: str
+    instructions: Words  # not to be written
+    arguments: tuple[Argument, ...]
+    values: tuple[Value, ...] = ()
+
+    def words(self, **values: int) -> Words:
+        """A copy of the instructions at these values, all of them named."""
+        assert set(values) == {value.name for value in self.values}, (self.name, values)
+        words = self.instructions.copy()
+        for value in self.values:
+            for site in value.sites:
+                words[site.index] = site.word(values[value.name])
+        return words
+
+
+@dataclass(frozen=True, slots=True)
+class Package:
+    folder: Path
+    kind: str
+    uuid: str
+    kernels: tuple[KernelEntry, ...]
+
+    @property
+    def xclbin(self) -> Path:
+        return self.folder / XCLBIN
+
+    def kernel(self, function: str, parameters: Mapping[str, int]) -> KernelEntry:
+        for entry in self.kernels:
+            if entry.function == function and dict(entry.parameters) == dict(parameters):
+                return entry
+        have = [said(entry.parameters) for entry in self.kernels if entry.function == function]
+        raise BadKernelPackage(
+            f"{self.folder} has no kernel {function} with {said(parameters)}; "
+            f"it has {'; '.join(have) or 'none of that function'}."
+        )
+
+
+def said(parameters: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in sorted(parameters.items()))
