@@ -1,0 +1,96 @@
+"""What a node of a model's graph becomes on an NPU: dispatches of kernels, and where each of their
+buffers' bytes come from. One token of one lane.
+
+npu_kernels/<folder>/binding.py has bind(node), which gives the dispatches in order, or none where
+the kernels do not take the node's shape: then a CPU runs its body.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+# Who is asked about a function of domain flm, in order; the first that takes the node has it.
+FOLDERS: Mapping[str, tuple[str, ...]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    shape: tuple[int, ...]  # of one token of one lane; rows have 0 for their capacity
+    dtype: str = "float32"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Node:
+    """Inputs and outputs go by the names that flm/graph/functions.py gives them."""
+
+    function: str
+    attributes: Mapping[str, Any]
+    inputs: Mapping[str, Tensor]
+    outputs: Mapping[str, Tensor]
+    constants: Mapping[str, Array]  # those of the inputs that the graph holds
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """An input or output of the node by name, from a byte on; any other name is room between the
+    node's own dispatches. There is room for all that the design moves: beyond the tensor's end its
+    reads find finite numbers, and nobody reads what it writes.
+    """
+
+    name: str
+    start: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """Values side by side in one buffer, each with the byte it begins at; what lies between is zero.
+    A host brings them together.
+    """
+
+    parts: tuple[tuple[int, Value], ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Constant:
+    """Packed once, as the model is loaded."""
+
+    pack: Callable[[], Array]
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Inputs of the node that stay in a buffer from token to token. Layouts: "blocks16" has rows,
+    keys and values together; "plain" and "slices" a state each.
+    """
+
+    names: tuple[str, ...]
+    layout: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Binding:
+    """One dispatch of a design of folder's manifest. `values` are formulas (manifest.evaluate) over
+    `offset`, the rows that the lane holds before the token, and `length`, those with it.
+    """
+
+    folder: str
+    design: str
+    parameters: Mapping[str, int]
+    arguments: Mapping[str, Value | Joined | Constant | Memory]  # by the manifest's names
+    values: Mapping[str, str] = field(default_factory=dict)
+
+
+def bind(node: Node) -> tuple[Binding, ...]:
+    """The node's dispatches; none: a CPU runs it."""
+    for folder in FOLDERS.get(node.function, ()):
+        found: tuple[Binding, ...] = import_module(f"npu_kernels.{folder}.binding").bind(node)
+        if found:
+            return found
+    return ()
