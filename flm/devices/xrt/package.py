@@ -1,8 +1,7 @@
 """A kernel package: what configures the NPU for a phase, and a stream of instructions a kernel.
 
 A folder: manifest.json, design.xclbin, NAME.insts.bin for each kernel. One of kind "compiled" runs
-on an NPU; in one of kind "simulated" the xclbin's images name designs, and fakexrt runs it. Nothing
-of it is believed: hashes, the xclbin's kernels and every stream are looked at before first use.
+on an NPU; in one of kind "simulated" the xclbin's images name designs, and fakexrt runs it.
 """
 
 from __future__ import annotations
@@ -22,10 +21,28 @@ if TYPE_CHECKING:
 SCHEMA = 1
 MANIFEST, XCLBIN = "manifest.json", "design.xclbin"
 COMPILED, SIMULATED = "compiled", "simulated"
-BUFFERS_MAX = 5  # of a run; the firmware adds the address of DDR to no more
 SCALARS = 3  # opcode, instructions, their bytes: a kernel's first buffer is its argument 3
 
 Words = np.ndarray[Any, np.dtype[np.uint32]]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A design of a folder of npu_kernels/ at some parameters."""
+
+    folder: str
+    design: str
+    parameters: Mapping[str, int]
+
+    @property
+    def name(self) -> str:
+        """Of its kernel in the xclbin, which has room for 63 letters with ':MLIRAIE'."""
+        numbers = "_".join(str(value) for value in self.parameters.values())
+        return f"{self.design}_{numbers}" if numbers else self.design
+
+    def __str__(self) -> str:
+        said = ", ".join(f"{name} {value}" for name, value in self.parameters.items())
+        return f"{self.design} with {said}" if said else self.design
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +69,8 @@ class Value:
 class KernelEntry:
     """One design at one set of parameters. `name`: of its kernel in the xclbin."""
 
-    function: str
+    folder: str
+    design: str
     parameters: Mapping[str, int]
     name: str
     instructions: Words  # not to be written
@@ -80,16 +98,17 @@ class Package:
     def xclbin(self) -> Path:
         return self.folder / XCLBIN
 
-    def kernel(self, function: str, parameters: Mapping[str, int]) -> KernelEntry:
+    def kernel(self, folder: str, design: str, parameters: Mapping[str, int]) -> KernelEntry:
+        wanted = Wanted(folder, design, parameters)
         for entry in self.kernels:
-            if entry.function == function and dict(entry.parameters) == dict(parameters):
+            if (entry.folder, entry.design) == (folder, design) and (
+                dict(entry.parameters) == dict(parameters)
+            ):
                 return entry
-        have = [said(entry.parameters) for entry in self.kernels if entry.function == function]
-        raise BadKernelPackage(
-            f"{self.folder} has no kernel {function} with {said(parameters)}; "
-            f"it has {'; '.join(have) or 'none of that function'}."
-        )
-
-
-def said(parameters: Mapping[str, int]) -> str:
-    return ", ".join(f"{name} {value}" for name, value in sorted(parameters.items()))
+        have = [
+            str(Wanted(entry.folder, entry.design, entry.parameters))
+            for entry in self.kernels
+            if entry.folder == folder
+        ]
+        others = "; ".join(have) or f"nothing of {folder}"
+        raise BadKernelPackage(f"{self.folder} has no {wanted}; it has {others}.")
