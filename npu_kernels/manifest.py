@@ -1,14 +1,14 @@
-"""manifest.toml: what a function's kernels take, in order, and how exact they are."""
+"""manifest.toml: what a function's kernels and designs take, in order, and how exact they are."""
 
 import ast
 import operator
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 DATA_BYTES_MAX = 62 * 1024  # of a core's 64 KB
-STACK_BYTES = 4096
+STACK_BYTES = 0x1800  # 0xD00 was too little for e^x in float32 on somebody's NPU
 UNIT_BYTES = 64  # every buffer is a multiple of this, or those behind it are misaligned
 
 _OPERATIONS = {
@@ -49,12 +49,56 @@ class Kernel:
 
 
 @dataclass(frozen=True, slots=True)
+class HostArgument:
+    """A host buffer of a design, in the order its runtime sequence takes them."""
+
+    name: str
+    dtype: str
+    bytes: str
+    direction: str  # in, out, inout, constant (packed once), memory (stays from token to token)
+    layout: str = "plain"
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """What changes from token to token, and where it enters the stream."""
+
+    name: str
+    kind: str  # rtp, offset or length; rtp+length where it is both
+
+
+@dataclass(frozen=True, slots=True)
+class Design:
+    """An IRON program, one kernel of a package: `module` has build(**parameters, **values)."""
+
+    name: str
+    module: str
+    parameters: tuple[str, ...]  # whole numbers
+    arguments: tuple[HostArgument, ...]
+    values: tuple[Value, ...] = ()
+
+    def bytes_of(self, name: str, parameters: Mapping[str, int]) -> int:
+        """Bytes of a host buffer."""
+        (found,) = (argument for argument in self.arguments if argument.name == name)
+        return evaluate(found.bytes, parameters)
+
+
+@dataclass(frozen=True, slots=True)
 class Manifest:
     functions: tuple[str, ...]  # of domain flm
     cosine_min: float
     error_max: float  # of the largest magnitude
     kernels: tuple[Kernel, ...]
+    designs: tuple[Design, ...]
     shapes: Mapping[str, Mapping[str, int]]  # by model, what each asks for
+
+    def kernel(self, symbol: str) -> Kernel:
+        (found,) = (kernel for kernel in self.kernels if kernel.symbol == symbol)
+        return found
+
+    def design(self, name: str) -> Design:
+        (found,) = (design for design in self.designs if design.name == name)
+        return found
 
 
 def evaluate(formula: str, shape: Mapping[str, int]) -> int:
@@ -90,5 +134,23 @@ def manifest(folder: Path) -> Manifest:
         tolerance["cosine_min"],
         tolerance["error_max"],
         kernels,
+        tuple(_design(folder.name, **design) for design in read.get("design", ())),
         read["shapes"],
+    )
+
+
+def _design(
+    folder: str,
+    parameters: Sequence[str],
+    arguments: Sequence[Mapping[str, str]],
+    values: Sequence[Mapping[str, str]] = (),
+    name: str | None = None,
+    module: str | None = None,
+) -> Design:
+    return Design(
+        name or folder,
+        module or f"npu_kernels.{folder}.design",
+        tuple(parameters),
+        tuple(HostArgument(**argument) for argument in arguments),
+        tuple(Value(**value) for value in values),
     )

@@ -1,5 +1,7 @@
-"""What tests of kernels share: kernels compiled for this machine, buffers, and closeness."""
+"""What tests of kernels share: kernels compiled for this machine, designs of them, closeness."""
 
+from collections.abc import Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,10 @@ import pytest
 import npu_kernels
 from npu_kernels.aie_host import HostKernel, aligned, compile_kernel, compiler, poisoned
 from npu_kernels.bf16 import to_bits
-from npu_kernels.manifest import Kernel, Manifest, manifest
+from npu_kernels.fakexrt.configuration import host_kernels, record_of
+from npu_kernels.iron_sim import Counters, check, simulate
+from npu_kernels.iron_sim.record import Record
+from npu_kernels.manifest import Manifest, manifest
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -30,13 +35,9 @@ class Rig:
         self._sanitize = sanitize
         self._compiled: dict[str, HostKernel] = {}
 
-    def kernel(self, symbol: str) -> Kernel:
-        (found,) = (each for each in self.manifest.kernels if each.symbol == symbol)
-        return found
-
     def __call__(self, symbol: str, *arguments: Array | int) -> None:
         if symbol not in self._compiled:
-            source = self.kernel(symbol).source
+            source = self.manifest.kernel(symbol).source
             self._compiled[symbol] = compile_kernel(source, sanitize=self._sanitize)
         self._compiled[symbol].call(symbol, *arguments)
 
@@ -48,6 +49,24 @@ class Rig:
         assert np.abs(found - exact).max() <= self.manifest.error_max * largest
         if exact.any():
             assert cosine(found, exact) >= self.manifest.cosine_min
+
+
+def record(rig: Rig, name: str, parameters: Mapping[str, int], **values: int) -> Record:
+    """Of a design, once it keeps to every budget and to its manifest."""
+    design = rig.manifest.design(name)
+    made = record_of(import_module(design.module), {**parameters, **values})
+    check(made, strict=True)
+    for said, argument in zip(design.arguments, made.arguments, strict=True):
+        assert argument.nbytes == design.bytes_of(said.name, parameters), said.name
+    return made
+
+
+def dispatch(
+    rig: Rig, name: str, parameters: Mapping[str, int], buffers: Sequence[Array], **values: int
+) -> Counters:
+    """Of a design, on a fresh array."""
+    made = record(rig, name, parameters, **values)
+    return simulate(made, buffers, host_kernels(made))
 
 
 def cosine(a: Array, b: Array) -> float:

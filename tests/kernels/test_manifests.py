@@ -1,12 +1,14 @@
 """Manifests and sources of kernels agree with one another and with what a core has."""
 
 import re
+from importlib import import_module
+from inspect import signature
 from pathlib import Path
 
 import pytest
 
 from flm.graph import functions
-from npu_kernels.manifest import DATA_BYTES_MAX, UNIT_BYTES, Kernel, evaluate, manifest
+from npu_kernels.manifest import DATA_BYTES_MAX, UNIT_BYTES, Design, Kernel, evaluate, manifest
 from tests.kernels.host import FOLDER
 
 FOLDERS = sorted(path.parent for path in FOLDER.glob("*/manifest.toml"))
@@ -15,6 +17,11 @@ KERNELS = [
     pytest.param(kernel, id=f"{folder.name}.{kernel.symbol}")
     for folder in FOLDERS
     for kernel in manifest(folder).kernels
+]
+DESIGNS = [
+    pytest.param(design, id=design.name)
+    for folder in FOLDERS
+    for design in manifest(folder).designs
 ]
 CTYPES = {
     "float32": {"float"},
@@ -78,3 +85,25 @@ def test_sources_keep_to_what_aie2p_does_well(kernel: Kernel) -> None:
     assert not re.search(r"\bstatic\b(?!_cast)", text), "memory of a kernel is not cleared"
     assert not re.search(r"\bfloat \w+ ?[=;]", text), "floats outside vectors are a library's"
     assert not re.search(r"aie::(inv|invsqrt|exp2|tanh)\b", text), "coarse: float32.hpp refines"
+
+
+@pytest.mark.parametrize("design", DESIGNS)
+def test_a_design_takes_what_its_manifest_says(design: Design) -> None:
+    build = import_module(design.module).build
+    values = tuple(value.name for value in design.values)
+    assert tuple(signature(build).parameters) == (*design.parameters, *values)
+    assert len(design.arguments) <= 5, "the firmware maps the first five"
+    for argument in design.arguments:
+        assert argument.direction in {"in", "out", "inout", "constant", "memory"}, argument.name
+        assert evaluate(argument.bytes, dict.fromkeys(design.parameters, 64)) > 0, argument.name
+    assert {kind for value in design.values for kind in value.kind.split("+")} <= {
+        "rtp",
+        "offset",
+        "length",
+    }
+
+
+def test_names_of_designs_are_their_own() -> None:
+    """They are kernels of one package."""
+    names = [design.name for folder in FOLDERS for design in manifest(folder).designs]
+    assert len(set(names)) == len(names)

@@ -12,6 +12,7 @@ from tests.kernels.host import (
     SANITIZERS,
     Array,
     Rig,
+    dispatch,
     held,
     needs_compiler,
     spread,
@@ -69,11 +70,27 @@ def test_another_rounding_mode_is_found_out(tmp_path: Path) -> None:
         rig.check(y, wanted)
 
 
+def designed(n: int, heads: int) -> None:
+    """Both designs, at a shape."""
+    random, rig = np.random.default_rng(5), Rig("rms_norm")
+    x, residual, weight = spread(random, heads, n), spread(random, n), spread(random, n)
+    constants = {"N": n, "EPSILON": bits_of(EPSILON)}
+    y, total = unwritten((heads, n)), unwritten(n)
+    counters = dispatch(rig, "rms_norm", {**constants, "HEADS": heads}, [x, weight, y])
+    rig.check(y, reference.rms_norm(x.astype(np.float64), weight, EPSILON))
+    assert counters.bytes_read == x.nbytes + weight.nbytes
+    buffers = [x[0], residual, weight, y[0], total]
+    dispatch(rig, "add_rms_norm", constants, buffers)
+    np.testing.assert_array_equal(total, x[0] + residual)
+    rig.check(y[0], reference.rms_norm(total.astype(np.float64), weight, EPSILON))
+
+
+@pytest.mark.parametrize("heads", [1, 3])
+def test_designs_run(heads: int) -> None:
+    designed(64, heads)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("model", ["smollm2:135m", "llama3.2:1b", "qwen3.5:4b"])
-def test_real_shapes(model: str) -> None:
-    random, rig = np.random.default_rng(3), Rig("rms_norm")
-    x, residual, weight = (spread(random, rig.manifest.shapes[model]["N"]) for _ in range(3))
-    y, total = run(rig, x, weight, residual)
-    np.testing.assert_array_equal(total, x + residual)
-    rig.check(y, reference.rms_norm(total.astype(np.float64), weight, EPSILON))
+def test_designs_at_real_shapes(model: str) -> None:
+    designed(Rig("rms_norm").manifest.shapes[model]["N"], 1)
