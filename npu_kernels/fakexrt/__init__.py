@@ -46,6 +46,7 @@ the real module does there was not measured; take it that nothing good comes of 
                                                                 Machine.journal says who waits
   * a run on a context that died                                Misuse
     another context's run: the array's state is lost            the same
+  * a run of another kernel of the same xclbin                  the same: its image is loaded
   * cacheable data, instructions that are host_only             Misuse
     contexts, pinned memory over their limits: RuntimeError     the same
 

@@ -18,7 +18,7 @@ from npu_kernels.fakexrt.faults import Fault, Misuse
 from npu_kernels.txn import StreamFault, Words, check_words, parse
 
 if TYPE_CHECKING:
-    from npu_kernels.fakexrt.contexts import hw_context
+    from npu_kernels.fakexrt.contexts import kernel
 
 DPU = 3  # the opcode of a run with an instruction stream
 HEADER_BYTES = 16
@@ -51,7 +51,8 @@ Arguments = dict[int, "int | Buffer"]
 class Command:
     """Executed as it is submitted; its end shows when somebody waits for it."""
 
-    def __init__(self, context: hw_context, arguments: Arguments) -> None:
+    def __init__(self, of: kernel, arguments: Arguments) -> None:
+        context, self._kernel = of._context, of._declared
         if context._dead:
             raise Misuse(f"this context died ({context._dead}): make the context anew")
         self._context, self._machine = context, context._alive()
@@ -98,7 +99,7 @@ class Command:
     def _execute(self, words: Words, buffers: list[tuple[Storage, int, int]]) -> Outcome:
         """What a fault leaves of the array is not used again."""
         views = [_words(storage, start, stop) for storage, start, stop in buffers]
-        array = self._context._loaded()
+        array = self._context._loaded(self._kernel.number)
         try:
             return execute(parse(words), self._machine.model.geometry, array, views)
         except Exception as fault:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -53,9 +54,15 @@ def configure(simulated: Simulated) -> Array:
     if hasattr(module, "build"):
         from npu_kernels.iron_sim.shims import ShimArray
 
-        record = record_of(module, simulated.parameters)
-        return ShimArray(record, host_kernels(record))
+        return ShimArray(*_built(simulated.design, tuple(sorted(simulated.parameters.items()))))
     raise Misuse(f"{simulated.design} has neither build() nor array(): it is no design")
+
+
+@lru_cache(maxsize=256)
+def _built(design: str, parameters: tuple[tuple[str, int], ...]) -> tuple[Record, dict[str, Any]]:
+    """The array is configured often, of a few designs."""
+    record = record_of(import_module(design), dict(parameters))
+    return record, host_kernels(record)
 
 
 def record_of(module: ModuleType, parameters: Mapping[str, int]) -> Record:

@@ -35,7 +35,11 @@ class hw_context:
         self._mode = _mode(rest[1:])
         if self._content.partition.columns > machine.model.geometry.columns:
             raise RuntimeError("DRM_IOCTL_AMDXDNA_CREATE_HWCTX IOCTL failed (err=22)")
-        self._simulated = Simulated.of(self._content.partition.pdis[0].image)
+        self._simulated = {
+            number: Simulated.of(pdi.image)
+            for pdi in self._content.partition.pdis
+            for number in pdi.kernel_ids
+        }
         self._number = machine.open_context()
         self._machine = machine
         self._array: Array | None = None
@@ -51,12 +55,12 @@ class hw_context:
             self._unload()
             self._machine.close_context(self._number)
 
-    def _loaded(self) -> Array:
-        """The array, configured anew if another context had it: its state is lost."""
+    def _loaded(self, kernel: int) -> Array:
+        """The array, configured anew if another context or kernel had it: its state is lost."""
         machine = self._alive()
-        if machine.switch(self._number) or self._array is None:
+        if machine.switch(self._number, kernel) or self._array is None:
             self._unload()
-            self._array = machine.configure(self._simulated)
+            self._array = machine.configure(self._simulated[kernel])
         return self._array
 
     def _unload(self) -> None:
@@ -122,7 +126,7 @@ class kernel:
             raise TypeError("__init__(): incompatible constructor arguments")
         context._alive()
         found = context._content.kernel(name)
-        if found is None:
+        if found is None or found.number not in context._simulated:
             raise RuntimeError(f"No such kernel '{name}'")
         self._context, self._declared = context, found
 

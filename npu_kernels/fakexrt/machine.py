@@ -72,7 +72,7 @@ class Machine:
     pinned_bytes: int = 0
     heap_used: int = 0
     _faults: deque[Fault | None] = field(default_factory=deque)
-    _loaded: int | None = None  # the context whose state the array holds
+    _loaded: tuple[int, int] | None = None  # whose state the array holds: a context, its kernel
     _numbers: int = 0
     _heap_next: int = HEAP_BASE
 
@@ -130,15 +130,15 @@ class Machine:
         self.contexts -= 1
         self.forget(number)
 
-    def switch(self, number: int) -> bool:
-        """The array goes to this context; whether it held another's state till now."""
-        switched = self._loaded != number
-        self._loaded = number
+    def switch(self, number: int, kernel: int) -> bool:
+        """The array goes to this context's kernel; whether it was configured otherwise till now."""
+        switched = self._loaded != (number, kernel)
+        self._loaded = (number, kernel)
         self.counts.configurations += switched
         return switched
 
     def forget(self, number: int) -> None:
-        if self._loaded == number:
+        if self._loaded is not None and self._loaded[0] == number:
             self._loaded = None
 
     def pin(self, nbytes: int) -> None:

@@ -63,11 +63,11 @@ class run:
             raise RuntimeError("bad command state, can't launch")
         if self._listed:
             raise RuntimeError("run object belongs to a runlist and cannot be started explicitly")
-        self._submit(context)
+        self._submit()
         context._alive().counts.submits += 1
 
-    def _submit(self, context: hw_context) -> None:
-        self._command = Command(context, dict(self._arguments))
+    def _submit(self) -> None:
+        self._command = Command(self._known(), dict(self._arguments))
         self._state = ert_cmd_state(RUNNING)
         self._looked = False
 
@@ -144,7 +144,7 @@ class runlist:
         commands: list[Command] = []
         try:
             for one in self._runs:
-                commands.append(Command(context, dict(one._arguments)))
+                commands.append(Command(one._known(), dict(one._arguments)))
                 if commands[-1].end is not COMPLETED:
                     break
             if race := _race(commands):

@@ -37,8 +37,11 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
+    """`number` says which of the partition's images is its own."""
+
     name: str
     arguments: tuple[Argument, ...]
+    number: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,11 @@ class Xclbin:
 
     def kernel(self, name: str) -> Kernel | None:
         return next((kernel for kernel in self.kernels if kernel.name == name), None)
+
+    def image(self, kernel: Kernel) -> bytes | None:
+        """What configures the array for it."""
+        pdis = self.partition.pdis
+        return next((pdi.image for pdi in pdis if kernel.number in pdi.kernel_ids), None)
 
 
 def read(data: bytes) -> Xclbin:
@@ -85,12 +93,19 @@ def _kernels(data: bytes) -> tuple[Kernel, ...]:
     try:
         root = ElementTree.fromstring(data.rstrip(b"\0"))
         kernels = root.findall("./platform/device/core/kernel")
-        found = tuple(Kernel(kernel.attrib["name"], _arguments(kernel)) for kernel in kernels)
+        found = tuple(
+            Kernel(kernel.attrib["name"], _arguments(kernel), _number(kernel)) for kernel in kernels
+        )
     except (ElementTree.ParseError, KeyError, ValueError) as error:
         raise XclbinFault(f"its metadata cannot be read: {error!r}") from None
     if not found:
         raise XclbinFault("its metadata names no kernel")
     return found
+
+
+def _number(kernel: ElementTree.Element) -> int:
+    extended = kernel.find("extended-data")
+    return int((extended.attrib if extended is not None else {})["dpu_kernel_id"], 0)
 
 
 def _arguments(kernel: ElementTree.Element) -> tuple[Argument, ...]:

@@ -1,8 +1,9 @@
-"""An xclbin around an image: what xclbinutil makes for one kernel of the NPU."""
+"""An xclbin around images, each for a kernel of its own: what xclbinutil makes of them."""
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable, Mapping
 from uuid import UUID
 
 from npu_kernels.xclbin import partition as partitions
@@ -26,6 +27,8 @@ _DRAM = 2
 _MEMORIES = ((0x10000, 0x4000000, "HOST"), (0xC000, 0x4000000, "SRAM"))  # KB, base, tag
 _PS_KERNEL, _DPU = 7, 1
 _NO_ADDRESS = 0xFFFFFFFFFFFFFFFF
+_INSTANCE = ":MLIRAIE"
+NAME_MAX = 63  # of 64 bytes, with its end
 
 
 def write(
@@ -37,16 +40,41 @@ def write(
     kernel: str = "MLIR_AIE",
     start_columns: tuple[int, ...] = (0,),
 ) -> bytes:
+    """Of one kernel."""
+    return write_all(
+        {kernel: image}, uuid, columns=columns, buffers=buffers, start_columns=start_columns
+    )
+
+
+def write_all(
+    images: Mapping[str, bytes],
+    uuid: UUID,
+    *,
+    columns: int,
+    buffers: int = BUFFERS_MIN,
+    start_columns: tuple[int, ...] = (0,),
+) -> bytes:
+    """Of several, by name: a context that runs another one than before loads its image."""
     if buffers < BUFFERS_MIN:
         raise XclbinFault(f"{buffers} buffers declared; declare {BUFFERS_MIN}, used or not")
-    pdi = Pdi(uuid, image)
+    for kernel in images:
+        if len(f"{kernel}{_INSTANCE}") > NAME_MAX:
+            raise XclbinFault(f"kernel {kernel}: its name and instance are over {NAME_MAX} bytes")
+    pdis = tuple(
+        Pdi(UUID(int=(uuid.int + n) % 2**128), image, (KERNEL_ID + n,))
+        for n, image in enumerate(images.values())
+    )
     arguments = range(3, 3 + buffers)
-    connections = [(1, SRAM), *((argument, HOST) for argument in arguments)]
+    connections = [
+        (argument, kernel, SRAM if argument == 1 else HOST)
+        for kernel in range(len(images))
+        for argument in (1, *arguments)
+    ]
     sections = (
         Section(MEM_TOPOLOGY, "mem", _topology()),
-        Section(AIE_PARTITION, "aie", partitions.pack(Partition(columns, start_columns, (pdi,)))),
-        Section(EMBEDDED_METADATA, "emb", _metadata(kernel, buffers).encode()),
-        Section(IP_LAYOUT, "ip", _layout(f"{kernel}:MLIRAIE")),
+        Section(AIE_PARTITION, "aie", partitions.pack(Partition(columns, start_columns, pdis))),
+        Section(EMBEDDED_METADATA, "emb", _metadata(images, buffers).encode()),
+        Section(IP_LAYOUT, "ip", _layout(images)),
         Section(CONNECTIVITY, "conn", _connectivity(connections)),
         Section(GROUP_CONNECTIVITY, "gconn", _connectivity(connections)),
         Section(GROUP_TOPOLOGY, "gmem", _topology()),
@@ -62,17 +90,39 @@ def _topology() -> bytes:
     return struct.pack("<i4x", len(_MEMORIES)) + b"".join(records)
 
 
-def _layout(name: str) -> bytes:
-    properties = _DPU | KERNEL_ID << 16
-    return struct.pack("<i4xIIQ64s", 1, _PS_KERNEL, properties, _NO_ADDRESS, name.encode())
+def _layout(kernels: Iterable[str]) -> bytes:
+    records = [
+        struct.pack(
+            *("<IIQ64s", _PS_KERNEL, _DPU | KERNEL_ID + n << 16, _NO_ADDRESS),
+            f"{kernel}{_INSTANCE}".encode(),
+        )
+        for n, kernel in enumerate(kernels)
+    ]
+    return struct.pack("<i4x", len(records)) + b"".join(records)
 
 
-def _connectivity(connections: list[tuple[int, int]]) -> bytes:
-    records = (struct.pack("<iii", argument, 0, memory) for argument, memory in connections)
+def _connectivity(connections: list[tuple[int, int, int]]) -> bytes:
+    """(argument, kernel, memory) of each."""
+    records = (struct.pack("<iii", *connection) for connection in connections)
     return struct.pack("<i", len(connections)) + b"".join(records)
 
 
-def _metadata(kernel: str, buffers: int) -> str:
+def _metadata(kernels: Iterable[str], buffers: int) -> str:
+    each = "\n".join(_kernel(name, KERNEL_ID + n, buffers) for n, name in enumerate(kernels))
+    return f"""<?xml version="1.0" encoding="utf-8"?>
+<project>
+  <platform>
+    <device>
+      <core>
+{each}
+      </core>
+    </device>
+  </platform>
+</project>
+"""
+
+
+def _kernel(name: str, number: int, buffers: int) -> str:
     """Offsets are those of the command's payload: the buffers follow each other from 0x14."""
     arguments = [
         _argument("opcode", 0, 0, 8, 0x00, "uint64_t"),
@@ -81,22 +131,12 @@ def _metadata(kernel: str, buffers: int) -> str:
         *(_argument(f"bo{n}", 3 + n, 1, 8, 0x14 + 8 * n, "void*") for n in range(buffers)),
     ]
     lines = "\n".join(f"          {argument}" for argument in arguments)
-    extended = f'<extended-data subtype="1" functional="0" dpu_kernel_id="{KERNEL_ID:#x}"/>'
-    return f"""<?xml version="1.0" encoding="utf-8"?>
-<project>
-  <platform>
-    <device>
-      <core>
-        <kernel name="{kernel}" language="c" type="dpu">
+    extended = f'<extended-data subtype="1" functional="0" dpu_kernel_id="{number:#x}"/>'
+    return f"""        <kernel name="{name}" language="c" type="dpu">
           {extended}
 {lines}
           <instance name="MLIRAIE"/>
-        </kernel>
-      </core>
-    </device>
-  </platform>
-</project>
-"""
+        </kernel>"""
 
 
 def _argument(name: str, index: int, qualifier: int, size: int, offset: int, type_: str) -> str:

@@ -38,12 +38,12 @@ def loopback(folder: Path, *, words: int = 4096, identity: UUID = IDENTITY) -> P
 class Npu:
     """What every program sets up, and buffers that are dropped after what uses them."""
 
-    def __init__(self, xrt: ModuleType, package: Package) -> None:
+    def __init__(self, xrt: ModuleType, package: Package, kernel: str = KERNEL) -> None:
         self.xrt, self.package = xrt, package
         self.device = xrt.device(0)
         self.uuid = self.device.register_xclbin(xrt.xclbin(str(package.xclbin)))
         self.context = xrt.hw_context(self.device, self.uuid)
-        self.kernel = xrt.kernel(self.context, KERNEL)
+        self.kernel = xrt.kernel(self.context, kernel)
         self.to_device = xrt.xclBOSyncDirection.XCL_BO_SYNC_BO_TO_DEVICE
         self.from_device = xrt.xclBOSyncDirection.XCL_BO_SYNC_BO_FROM_DEVICE
         self.instructions = self.stream(package.instructions)

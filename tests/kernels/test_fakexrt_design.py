@@ -13,7 +13,7 @@ from npu_kernels.iron_sim.stream import stream
 from npu_kernels.swiglu.reference import swiglu
 from npu_kernels.txn import Write
 from npu_kernels.txn.geometry import Place
-from npu_kernels.xclbin import write
+from npu_kernels.xclbin import write, write_all
 from tests.kernels import swiglu_tiles
 from tests.kernels.host import needs_compiler
 from tests.kernels.npu import IDENTITY, Npu, Package
@@ -56,6 +56,31 @@ def test_a_fault_of_the_design_comes_through(machine: fakexrt.Machine, package: 
         run.start()
     with pytest.raises(Misuse, match="died"):
         run.start()
+
+
+@needs_compiler
+def test_a_context_runs_several_kernels(machine: fakexrt.Machine, tmp_path: Path) -> None:
+    """Each by its own image; what the array held is lost as they take turns."""
+    tiles = (2, 8)
+    images = {
+        f"swiglu_{n}": Simulated("tests.kernels.swiglu_tiles", PARAMETERS | {"tiles": n}).image()
+        for n in tiles
+    }
+    path = tmp_path / "design.xclbin"
+    path.write_bytes(write_all(images, IDENTITY, columns=8))
+    npu = Npu(fakexrt, Package(path, np.zeros(4, np.uint32)), kernel="swiglu_2")
+    rng = np.random.default_rng(0)
+    for n in (*tiles, *tiles):
+        npu.kernel = fakexrt.kernel(npu.context, f"swiglu_{n}")
+        words = stream(record_of(swiglu_tiles, PARAMETERS | {"tiles": n}))
+        gate, up = (rng.normal(0, 2, N * n).astype(np.float32) for _ in range(2))
+        buffers = [npu.buffer(gate.tobytes()), npu.buffer(up.tobytes()), npu.buffer(gate.nbytes)]
+        run = npu.run(*buffers, instructions=npu.stream(words))
+        run.start()
+        run.wait2()
+        found = np.frombuffer(npu.seen(buffers[2]), np.float32)
+        np.testing.assert_allclose(found, swiglu(gate, up), rtol=1e-4, atol=1e-5)
+    assert machine.counts.configurations == 4
 
 
 @needs_compiler

@@ -235,4 +235,4 @@ def test_a_design_without_an_array(machine: fakexrt.Machine, tmp_path: Path) -> 
     npu_uuid = device.register_xclbin(fakexrt.xclbin(str(path)))
     context = fakexrt.hw_context(device, npu_uuid)
     with pytest.raises(Misuse, match="no design"):
-        context._loaded()
+        context._loaded(0x901)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from npu_kernels.xclbin import Xclbin, XclbinFault, read, write
+from npu_kernels.xclbin import Xclbin, XclbinFault, read, write, write_all
 from npu_kernels.xclbin.axlf import SECTIONS_AT, Section, pack
 
 IDENTITY = UUID("38668b23-339b-4deb-a254-5b95c75af8d3")
@@ -34,6 +34,19 @@ def test_what_is_written_is_read(image: bytes, uuid: UUID, columns: int, buffers
     assert [argument.buffer for argument in kernel.arguments] == [False, True, False] + (
         [True] * buffers
     )
+
+
+def test_each_of_several_kernels_has_its_own_image() -> None:
+    images = {"qlinear_576": b"one", "swiglu_1536": b"another", "third": b"one"}
+    found = read(write_all(images, IDENTITY, columns=8))
+    assert {kernel.name: found.image(kernel) for kernel in found.kernels} == images
+    assert len({kernel.number for kernel in found.kernels}) == 3
+    assert len({pdi.uuid for pdi in found.partition.pdis}) == 3
+
+
+def test_a_name_that_its_section_would_cut_is_refused() -> None:
+    with pytest.raises(XclbinFault, match="over 63 bytes"):
+        write_all({"k" * 60: IMAGE}, IDENTITY, columns=8)
 
 
 def test_arguments_lie_where_the_command_has_them() -> None:
