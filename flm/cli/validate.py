@@ -1,16 +1,20 @@
 """flm validate"""
 
 import json
+from dataclasses import asdict
 from typing import Any
 
 import typer
 
 from flm import console
 from flm.cli import options
-from flm.devices.probe import COLUMNS_MIN, FIRMWARE_MIN, KERNEL_MIN, Machine, Npu, probe
+from flm.devices.npu import Npu
+from flm.devices.probe import Machine, probe
+from flm.devices.readiness import Check, checks
+from flm.devices.xrt.opened import Opened, open_npu
 from flm.errors import DeviceUnavailable
 
-NEVER_RAN = "The NPU path of this version has never run on silicon."
+NEVER_RAN = "Nothing of this version has run on an NPU yet: its kernels are proven by simulation."
 
 
 def command(
@@ -27,13 +31,16 @@ def command(
     """
     settings = options.settings_of(context)
     machine = probe()
+    opened = open_npu() if any(npu.opened for npu in machine.npus) else None
     trouble = _cpu_trouble()
-    ready = trouble is None if settings.device == "cpu" else machine.npu_ready
+    npu_ready = machine.npu_ready and opened is not None and opened.fine
+    ready = trouble is None if settings.device == "cpu" else npu_ready
     if json_:
-        said = report(machine) | {"cpu_ready": trouble is None, "ready": ready}
+        said = report(machine, opened) | {"cpu_ready": trouble is None, "ready": ready}
         console.write(json.dumps(said, indent=4, sort_keys=True) + "\n")
     else:
-        _print_npu(machine)
+        for check in checks(machine, opened):
+            _print(check)
         _print_cpu(machine, trouble)
     raise typer.Exit(0 if ready else 1)
 
@@ -58,8 +65,8 @@ def _side_by_side() -> str:
     return "With 4-bit weights, a reply decoded beside others rounds differently from one alone."
 
 
-def report(machine: Machine) -> dict[str, Any]:
-    """FastFlowLM's keys about the NPU, then ours about the CPU."""
+def report(machine: Machine, opened: Opened | None = None) -> dict[str, Any]:
+    """FastFlowLM's keys about the NPU, then ours."""
     versions = [npu.drm for npu in machine.npus if npu.drm]
     drm = {"drm_version": ".".join(map(str, versions[0][:2]))} if versions else {}
     limit = machine.memlock_mb
@@ -69,11 +76,14 @@ def report(machine: Machine) -> dict[str, Any]:
         "kernel": machine.kernel,
         "kernel_ok": machine.kernel_ok,
         "amd_device_found": any(npu.opened for npu in machine.npus),
-        "all_fw_ok": all(npu.firmware >= FIRMWARE_MIN for npu in machine.npus),
-        "enough_cols": all(npu.columns >= COLUMNS_MIN for npu in machine.npus),
+        "all_fw_ok": all(npu.firmware_ok for npu in machine.npus),
+        "enough_cols": all(npu.columns_ok for npu in machine.npus),
         "memlock_limit": "infinity" if limit is None else f"{limit} MB",
         "memlock_ok": machine.memlock_ok,
         "devices": [_device(npu) for npu in machine.npus if npu.opened],
+        "npus_on_bus": list(machine.npus_on_bus),
+        "xrt_opened": opened is not None and opened.fine,
+        "checks": [asdict(check) for check in checks(machine, opened)],
         "cpu": machine.cpu,
         "cpu_flags": list(machine.cpu_flags),
         "cpu_cores": machine.cores,
@@ -91,29 +101,18 @@ def _device(npu: Npu) -> dict[str, Any]:
         "fw_minor": minor,
         "fw_patch": patch,
         "fw_build": build,
-        "fw_ok": npu.firmware >= FIRMWARE_MIN,
+        "fw_ok": npu.firmware_ok,
+        "name": npu.name,
+        "pci": f"1022:{npu.device:04x}:{npu.revision:02x}",
+        "power_mode": npu.power_mode,
     }
 
 
-def _print_npu(machine: Machine) -> None:
-    wanted = ".".join(map(str, KERNEL_MIN))
-    _line(f"Kernel: {machine.kernel}", machine.kernel_ok, f"the NPU needs {wanted} or newer")
-    if not machine.npus:
-        console.fail("No NPU device found.")
-    for npu in machine.npus:
-        if not npu.opened:
-            console.fail(
-                f"{npu.node} may not be opened.",
-                fix="sudo usermod -aG render $USER, then log in again",
-            )
-            continue
-        firmware = ".".join(map(str, npu.firmware)) or "unknown"
-        enough = npu.columns >= COLUMNS_MIN
-        _line(f"NPU: {npu.node} with {npu.columns} columns", enough, f"needs {COLUMNS_MIN}")
-        _line(f"NPU FW Version: {firmware}", npu.firmware >= FIRMWARE_MIN, "needs 1.1 or newer")
-        _line(f"amdxdna version: {'.'.join(map(str, npu.drm[:2])) or 'unknown'}", bool(npu.drm), "")
-    limit = "infinity" if machine.memlock_mb is None else f"{machine.memlock_mb} MB"
-    _line(f"Memlock Limit: {limit}", machine.memlock_ok, "the NPU needs it unlimited")
+def _print(check: Check) -> None:
+    colour = console.GREEN if check.fine else console.YELLOW
+    console.say(check.said, header="Linux", colour=colour)
+    if check.fix:
+        console.write(f"         {check.fix}\n")
 
 
 def _print_cpu(machine: Machine, trouble: DeviceUnavailable | None) -> None:
@@ -126,8 +125,3 @@ def _print_cpu(machine: Machine, trouble: DeviceUnavailable | None) -> None:
         console.say(f"Models run on the CPU. {NEVER_RAN}")
     else:
         console.fail(trouble.message, fix=trouble.fix)
-
-
-def _line(text: str, fine: bool, want: str) -> None:
-    hint = f"  ({want})" if want and not fine else ""
-    console.say(text + hint, header="Linux", colour=console.GREEN if fine else console.YELLOW)

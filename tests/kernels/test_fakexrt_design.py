@@ -72,10 +72,10 @@ def test_a_context_runs_several_kernels(machine: fakexrt.Machine, tmp_path: Path
     rng = np.random.default_rng(0)
     for n in (*tiles, *tiles):
         npu.kernel = fakexrt.kernel(npu.context, f"swiglu_{n}")
-        words = stream(record_of(swiglu_tiles, PARAMETERS | {"tiles": n}))
+        instructions = npu.stream(stream(record_of(swiglu_tiles, PARAMETERS | {"tiles": n})))
         gate, up = (rng.normal(0, 2, N * n).astype(np.float32) for _ in range(2))
         buffers = [npu.buffer(gate.tobytes()), npu.buffer(up.tobytes()), npu.buffer(gate.nbytes)]
-        run = npu.run(*buffers, instructions=npu.stream(words))
+        run = npu.run(*buffers, instructions=instructions)
         run.start()
         run.wait2()
         found = np.frombuffer(npu.seen(buffers[2]), np.float32)

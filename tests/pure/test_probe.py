@@ -5,28 +5,18 @@ from pathlib import Path
 import pytest
 
 from flm.cli.validate import report
-from flm.devices import machine
-from flm.devices import probe as module
-from flm.devices.probe import Npu, numbers, probe
-
-
-def make_npu(root: Path, *, vendor: str = "0x1022", device: str = "0x17f0") -> Path:
-    folder = root / "sys/class/accel/accel0/device"
-    folder.mkdir(parents=True)
-    (folder / "vendor").write_text(vendor + "\n")
-    (folder / "device").write_text(device + "\n")
-    (folder / "fw_version").write_text("1.1.2.64\n")
-    node = root / "dev/accel/accel0"
-    node.parent.mkdir(parents=True)
-    node.touch()
-    return node
+from flm.devices import machine, npu
+from flm.devices.npu import Npu, numbers
+from flm.devices.probe import probe
+from tests.pure.npus import make_npu
 
 
 def test_an_npu_is_found_with_its_columns_and_firmware(tmp_path: Path) -> None:
     make_npu(tmp_path)
-    (npu,) = probe(tmp_path).npus
-    assert npu == Npu("/dev/accel/accel0", True, 8, (1, 1, 2, 64), ())
-    assert not npu.ready, "a driver that does not answer is no driver"
+    (found,) = probe(tmp_path).npus
+    assert (found.node, found.opened, found.columns) == ("/dev/accel/accel0", True, 8)
+    assert (found.name, found.firmware, found.drm) == ("Strix", (1, 1, 2, 64), ())
+    assert not found.ready, "a driver that does not answer is no driver"
 
 
 def test_an_npu_is_ready_when_firmware_driver_and_columns_suffice() -> None:
@@ -46,7 +36,7 @@ def test_the_report_has_fastflowlms_keys_for_each_device(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_npu(tmp_path)
-    monkeypatch.setattr(module, "_drm_version", lambda node: (True, (0, 10, 0)))
+    monkeypatch.setattr(npu, "_drm_version", lambda descriptor: (0, 10, 0))
     said = report(probe(tmp_path))
     assert said["drm_version"] == "0.10"
     assert said["amd_device_found"]
@@ -59,6 +49,9 @@ def test_the_report_has_fastflowlms_keys_for_each_device(
             "fw_patch": 2,
             "fw_build": 64,
             "fw_ok": True,
+            "name": "Strix",
+            "pci": "1022:17f0:10",
+            "power_mode": "",
         }
     ]
 

@@ -37,11 +37,11 @@ class Wanted:
     @property
     def name(self) -> str:
         """Of its kernel in the xclbin, which has room for 63 letters with ':MLIRAIE'."""
-        numbers = "_".join(str(value) for value in self.parameters.values())
+        numbers = "_".join(str(value) for _, value in sorted(self.parameters.items()))
         return f"{self.design}_{numbers}" if numbers else self.design
 
     def __str__(self) -> str:
-        said = ", ".join(f"{name} {value}" for name, value in self.parameters.items())
+        said = ", ".join(f"{name} {value}" for name, value in sorted(self.parameters.items()))
         return f"{self.design} with {said}" if said else self.design
 
 
