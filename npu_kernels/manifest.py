@@ -61,10 +61,18 @@ class HostArgument:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """What changes from token to token, and where it enters the stream."""
+    """What changes from token to token, where it enters the stream, and its bounds: formulas over
+    the design's parameters.
+    """
 
     name: str
     kind: str  # rtp, offset or length; rtp+length where it is both
+    most: str
+    least: str = "0"
+
+    def bounds(self, parameters: Mapping[str, int]) -> tuple[int, int]:
+        """Both are among them."""
+        return evaluate(self.least, parameters), evaluate(self.most, parameters)
 
 
 @dataclass(frozen=True, slots=True)
