@@ -23,6 +23,7 @@
   - DeviceUnavailable          -   the device cannot be opened or failed its self-test
   - DeviceFailed              500  a pass failed; the request ends, the server does not
     · PassCancelled            -   a pass was ended on purpose (never reaches a client)
+  - DeviceLost                500  it ended with all it held; what ran starts over, within limits
   - ServerAddressInUse         -
   - NoServer                   -   a command that asks a running server finds none
 """
@@ -167,6 +168,10 @@ class DeviceFailed(FlmError):
 
 class PassCancelled(DeviceFailed):
     pass
+
+
+class DeviceLost(FlmError):
+    code = "device_lost"
 
 
 class ServerAddressInUse(FlmError):

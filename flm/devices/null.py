@@ -11,6 +11,7 @@ Host and device copies are kept apart, as an NPU keeps them: a forgotten sync is
 """
 
 import json
+import weakref
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
@@ -24,11 +25,18 @@ PRIME = 2039  # every value held is below 2048, so float16 holds it too
 Memory = tuple[str, MemoryKind, tuple[int, ...], str]  # name, kind, shape of one lane, dtype
 
 
+def nothing() -> None:
+    """What hooks do unless told otherwise."""
+
+
 class NullBuffer:
-    def __init__(self, spec: TensorSpec, host: Array, device: Array) -> None:
+    def __init__(
+        self, spec: TensorSpec, host: Array, device: Array, syncing: Callable[[], None] = nothing
+    ) -> None:
         self.spec = spec
         self.device = device  # what programs see
         self._host = host
+        self._syncing = syncing
         self._parts: dict[tuple[int, int], NullBuffer] = {}
 
     def array(self) -> Array:
@@ -40,13 +48,15 @@ class NullBuffer:
             shape = (stop - start, *self.spec.shape[1:])
             spec = TensorSpec(self.spec.name, shape, self.spec.dtype)
             views = self._host[start:stop], self.device[start:stop]
-            self._parts[start, stop] = NullBuffer(spec, *views)
+            self._parts[start, stop] = NullBuffer(spec, *views, self._syncing)
         return self._parts[start, stop]
 
     def to_device(self, rows: range | None = None) -> None:
+        self._syncing()
         _copy(self._host, self.device, rows)
 
     def to_host(self, rows: range | None = None) -> None:
+        self._syncing()
         _copy(self.device, self._host, rows)
 
 
@@ -116,16 +126,28 @@ class NullProgram:
 
 class NullDevice:
     """`during` is called in the middle of every pass, with memory half-way between before and
-    after: tests fail the device there, hold it, or move a clock.
+    after, `syncing` before every sync: tests fail the device there, hold it, or move a clock.
     """
 
     name = "null"
 
-    def __init__(self, during: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, during: Callable[[], None] = nothing, syncing: Callable[[], None] = nothing
+    ) -> None:
         self._during = during
+        self._syncing = syncing
+        self._held: list[weakref.ref[Array]] = []
 
     def allocate(self, spec: TensorSpec) -> NullBuffer:
-        return NullBuffer(spec, zeros(spec), zeros(spec))
+        device = zeros(spec)
+        self._held.append(weakref.ref(device, self._held.remove))
+        return NullBuffer(spec, zeros(spec), device, self._syncing)
+
+    def lose(self) -> None:
+        """All it holds is junk from here on, as what a device holds that was opened anew."""
+        for reference in self._held:
+            if (array := reference()) is not None:
+                array[...] = 99
 
     def load(self, graph: Path) -> NullProgram:
         model = json.loads(graph.read_text())

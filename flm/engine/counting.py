@@ -18,9 +18,10 @@ from flm.prefix.tally import (
 )
 
 
-def count_restored(tally: Tally, sequence: Sequence, copied: int, seconds: float) -> None:
+def count_restored(tally: Tally, active: Active, copied: int, seconds: float) -> None:
     """`copied` bytes went to its lane; without any, what it reuses was there still."""
-    if not sequence.cached_tokens:
+    sequence = active.sequence
+    if not active.lease.offset:
         return
     if not copied:
         sequence.tier = "lane"

@@ -10,7 +10,7 @@ Invariants, which `check` asserts:
 
 from collections.abc import Callable
 
-from flm.core.event import Admitted, Event, Failed, Finished, FinishReason, Generated
+from flm.core.event import Admitted, Event, Failed, Finished, FinishReason
 from flm.core.request import Priority, Request
 from flm.core.sequence import Phase, Sequence
 from flm.core.step import Step
@@ -20,20 +20,21 @@ from flm.engine.counting import count_ahead, count_read, count_restored, count_w
 from flm.engine.following import followers, introduce
 from flm.engine.idle import IdleWork, keep_so_far
 from flm.engine.keeper import Keeper
-from flm.engine.logits import likeliest, report
 from flm.engine.reply import ReplyText
 from flm.engine.sampler import Sample, Sampler
 from flm.engine.scheduler import Pace, schedule
 from flm.engine.valid import validate
 from flm.engine.waiting import Waiting
-from flm.errors import DeviceFailed, NoRoom, PassCancelled, QueueFull
+from flm.errors import DeviceFailed, DeviceLost, NoRoom, PassCancelled, QueueFull
 from flm.memory.lanes import Lanes
 from flm.prefix.cache import PrefixCache
 from flm.prefix.fetch import Fetch
-from flm.prefix.lease import Manners
+from flm.prefix.lease import Lease, Manners
 from flm.prefix.tally import WAITS
 from flm.runner.runner import Runner
 from flm.text.tokenizer import Tokenizer
+
+LOSSES_MAX = 3  # of the device, in a row, in passes for the same request
 
 
 class Engine:
@@ -63,7 +64,6 @@ class Engine:
         self._clock = clock
         self._sampler_for = sampler_for
         self._pace = Pace(chunk_s_target, chunk_len_max)
-        self._chunks_run = 0
         self._admitted = 0  # since the last pass, which they do not hold up for long
         self._decode_is_due = False
         self._waiting = Waiting(cache)
@@ -137,10 +137,13 @@ class Engine:
 
     def step(self) -> list[Event]:
         """Admit a request, or else run a pass: what happened is not held up by a pass."""
-        if not self._events:
-            self._admit()
-        if not self._events:
-            self._pass()
+        try:
+            if not self._events:
+                self._admit()
+            if not self._events:
+                self._pass()
+        except DeviceLost as error:
+            self._resume(error)
         self._at_work = ()
         self.cache.spill()
         events, self._events = self._events, []
@@ -166,9 +169,8 @@ class Engine:
     def check(self) -> None:
         self._waiting.check()
         assert len(self._waiting) <= self._queue_max + len(self._lanes)
-        busy = {index for index in range(len(self._lanes)) if self._lanes[index].busy}
-        assert {active.lane for active in self._active.values()} == busy
-        assert len(self._active) == len(busy), "a lane with two sequences"
+        busy = [index for index in range(len(self._lanes)) if self._lanes[index].busy]
+        assert sorted(active.lane for active in self._active.values()) == busy, "a sequence a lane"
         for active in self._active.values():
             active.check(self._lanes[active.lane])
         self._idle.check()
@@ -225,9 +227,10 @@ class Engine:
 
     def _start_from_lease(self, active: Active) -> None:
         lease, sequence = active.lease, active.sequence
-        sequence.computed = sequence.cached_tokens = lease.offset
-        sequence.kind = lease.kind.value if lease.kind else ""
-        sequence.cuts, active.kept = lease.cuts, 0
+        sequence.computed, sequence.cuts, active.kept = lease.offset, lease.cuts, 0
+        if not sequence.generated:
+            sequence.cached_tokens = lease.offset
+            sequence.kind = lease.kind.value if lease.kind else ""
         if lease.offset == sequence.prompt_length:  # read before, to the last token
             assert lease.logits is not None
             self._advance(active, lease.logits)
@@ -241,7 +244,7 @@ class Engine:
         step = schedule(
             (active.sequence for active in ready),
             chunk_len=self._pace.chunk_len_of(alone=alone, idle=idle),
-            chunks_run=self._chunks_run,
+            chunks_run=self._pace.chunks_run,
             decode_is_due=self._decode_is_due,
             first_min=self._lanes.layout.first_min,
         )
@@ -259,7 +262,10 @@ class Engine:
             active.sequence.computed = span.end
             try:
                 if step.prefill:
-                    self._keep(active, logits[span.lane])
+                    for behind in self._keeper.keep(active, logits[span.lane]):
+                        self._start_from_lease(behind)
+            except DeviceLost:
+                raise
             except Exception as error:  # of the device, or a bug of ours: the others go on
                 self._fail(active, error)
             else:
@@ -270,7 +276,7 @@ class Engine:
         sequence = active.sequence
         if sequence.computed == len(sequence.tokens):
             self._take(active, logits)
-        elif sequence.computed == sequence.prompt_length:  # read again, its first token is known
+        elif sequence.generated and sequence.computed == len(sequence.tokens) - 1:  # read again
             sequence.phase = Phase.DECODE
 
     def _ready(self) -> list[Active]:
@@ -298,18 +304,32 @@ class Engine:
                 self.cache.warn(f"Prefix cache: a kept prompt cannot be restored: {error}")
                 self._lanes.forget(active.lane)
                 self.cache.condemn(lease)
-                self._start_over(active)
+                prompt = active.sequence.request.prompt
+                self._start_over(active, self.cache.lease(prompt, manners=Manners.BLIND))
             return False
         active.restored = True
-        count_restored(self.cache.tally, active.sequence, copied, self._clock() - started)
+        count_restored(self.cache.tally, active, copied, self._clock() - started)
         return True
 
-    def _start_over(self, active: Active) -> None:
-        """Without what is kept; a first token that it has already stays."""
-        prompt = active.sequence.request.prompt
-        active.lease = self.cache.lease(prompt, manners=Manners.BLIND)
+    def _start_over(self, active: Active, lease: Lease) -> None:
+        """Tokens that it has generated stay: they are read with its prompt."""
+        active.lease, active.restored = lease, False
         active.sequence.phase = Phase.PREFILL
         self._start_from_lease(active)
+
+    def _resume(self, lost: DeviceLost) -> None:
+        """What lanes held is gone. All go on from what is kept, but whoever loses it each time."""
+        for lane in range(len(self._lanes)):
+            self._lanes.forget(lane)
+        for active in list(self._active.values()):
+            active.losses += active.id in self._at_work
+            if active.losses == LOSSES_MAX:
+                self._fail(active, lost)
+            elif active.idle:
+                self._finish(active, FinishReason.CANCELLED)
+            elif active.restored:
+                self._start_over(active, self._keeper.lease_anew(active))
+        self.cache.warn(f"{lost.message}. {len(self._active)} requests go on from what is kept")
 
     def _run(self, step: Step, actives: list[Active]) -> dict[int, Array] | None:
         """Logits by lane, or None if some or all of `actives` had to go."""
@@ -330,49 +350,29 @@ class Engine:
         finally:
             self._flight = None
         if step.prefill:
-            self._chunks_run += 1
             tokens, seconds = len(step.spans[0].tokens), self._clock() - started
             self._pace.measured(tokens, seconds)
             count_ahead(self.cache.tally, actives[0], tokens, seconds)
         return logits
 
-    def _keep(self, active: Active, logits: Array) -> None:
-        likeliest(logits)  # raises on NaN, which kept would fail every retry
-        for behind in self._keeper.keep(active, logits):
-            self._start_from_lease(behind)
-
     def _take(self, active: Active, logits: Array) -> None:
         """The next token, if the sampler finds one: else this request fails, and no other."""
-        sequence, request = active.sequence, active.sequence.request
+        sequence = active.sequence
         if not sequence.generated:
             count_read(self.cache.tally, sequence)
             self._idle.compare(sequence, logits, self._clock())
-        if not request.max_tokens:
+        if not sequence.request.max_tokens:
             self._finish(active, FinishReason.LENGTH)
             return
         try:
-            token = active.sample(sequence.tokens, logits)
-            ended = active.reply.ends_with(token)
-            text, stopped = ("", False) if ended else active.reply.add(token)
-            reported = report(logits, token, request.sampling)
+            generated, ended = active.take(logits, self._clock(), self._context_length)
         except Exception as error:  # not numbers, or a bug of ours
             self._fail(active, error)
             return
-        sequence.tokens.append(token)
-        sequence.phase = Phase.DECODE
-        sequence.last_token_at = self._clock()
-        if sequence.first_token_at is None:
-            sequence.first_token_at = sequence.last_token_at
+        if generated:
+            self._events.append(generated)
         if ended:
-            self._finish(active, FinishReason.STOP, active.reply.finish())
-            return
-        self._events.append(Generated(request.id, token, text, *reported))
-        if stopped:
-            self._finish(active, FinishReason.STOP_STRING)
-        elif sequence.generated >= min(
-            request.max_tokens, self._context_length - sequence.prompt_length
-        ):
-            self._finish(active, FinishReason.LENGTH, active.reply.finish())
+            self._finish(active, ended, active.reply.finish())
 
     def _finish(self, active: Active, reason: FinishReason, text: str = "") -> None:
         if reason is FinishReason.CANCELLED:

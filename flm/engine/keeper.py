@@ -7,6 +7,7 @@ from flm.core.request import Priority, Request
 from flm.devices.device import Array
 from flm.engine.active import Active
 from flm.engine.following import in_order, shared_length
+from flm.engine.logits import likeliest
 from flm.prefix.cache import PrefixCache
 from flm.prefix.lease import Lease, Manners
 from flm.runner.runner import Runner
@@ -28,12 +29,22 @@ class Keeper:
             agent=request.priority is Priority.AGENT,
         )
 
+    def lease_anew(self, active: Active) -> Lease:
+        """In place of the one it has, which is closed; others may wait for the forks of that."""
+        before, lease = active.lease, self.lease(active.sequence.request)
+        lease.plan_forks_of(before)
+        before.close()
+        return lease
+
     def keep(self, active: Active, logits: Array | None = None) -> Iterator[Active]:
-        """Keep what was read, at boundaries that the cache wants; `logits` are of the last token.
+        """Keep what was read, at boundaries that the cache wants; `logits` are of the last token,
+        and numbers: else DeviceFailed is raised, for kept they would fail every retry.
 
         Gives those who have a lease on it now, and start anew from there.
         """
         sequence, lease = active.sequence, active.lease
+        if logits is not None:
+            likeliest(logits)
         for boundary in lease.boundaries[active.kept :]:
             if boundary.offset > sequence.computed:
                 break
@@ -60,7 +71,5 @@ class Keeper:
             own = active.sequence.request
             behind = own.reuse and not active.restored and active.sequence.computed < offset
             if behind and shared_length(own.prompt, reader.sequence.request.prompt) >= offset:
-                before, active.lease = active.lease, self.lease(own)
-                active.lease.plan_forks_of(before)
-                before.close()
+                active.lease = self.lease_anew(active)
                 yield active

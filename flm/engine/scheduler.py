@@ -30,6 +30,7 @@ class Pace:
     s_target: float
     len_max: int
     tokens_per_s: float | None = None
+    chunks_run: int = 0
 
     @property
     def chunk_len(self) -> int:
@@ -47,6 +48,7 @@ class Pace:
 
     def measured(self, tokens: int, seconds: float) -> None:
         """Takes in what a chunk took; a short rest is not measured, a pass has a fixed cost."""
+        self.chunks_run += 1
         if seconds <= 0 or tokens < self.chunk_len // 2:
             return
         speed = tokens / seconds
@@ -79,9 +81,9 @@ def schedule(
 
 
 def next_cut(sequence: Sequence) -> int:
-    """The nearest cut ahead, or the prompt's end."""
-    ahead = (offset for offset in sequence.cuts if offset > sequence.computed)
-    return next(ahead, sequence.prompt_length)
+    """The nearest cut ahead, the prompt's end, or that of what it has generated if read again."""
+    ends = (*sequence.cuts, sequence.prompt_length, len(sequence.tokens))
+    return next(offset for offset in ends if offset > sequence.computed)
 
 
 def _chunk(sequence: Sequence, chunk_len: int, first_min: int) -> Span:
@@ -100,7 +102,7 @@ def _newest(sequence: Sequence) -> Span:
 
 
 def _left(sequence: Sequence) -> int:
-    return sequence.prompt_length - sequence.computed
+    return len(sequence.tokens) - sequence.computed
 
 
 def _lane(span: Span) -> int:

@@ -140,16 +140,17 @@ class Lanes:
                 fix="use fewer --lanes, --kv-dtype f16 or a smaller --ctx-len",
             ) from error
         self._parts.clear()
-        for tensor in tensors:
-            old, new = self._buffers[tensor.name], grown[tensor.name]
+        before = {t.name: self._buffers[t.name] for t in tensors}
+        self._buffers.update(grown)  # all at once: the device may be lost before all are copied
+        self.capacity = capacity
+        for tensor in tensors:  # dropping the old ones by turns, so the peak is one tensor more
+            old, new = before.pop(tensor.name), grown[tensor.name]
             for index, lane in enumerate(self._lanes):
                 if lane.rows:
                     rows = range(lane.rows)
                     old.part(index, index + 1).to_host(rows)
                     new.array()[index, :, : lane.rows] = old.array()[index, :, : lane.rows]
                     new.part(index, index + 1).to_device(rows)
-            self._buffers[tensor.name] = new  # drops the old one, so the peak is one tensor more
-        self.capacity = capacity
 
     def _allocate(self, tensor: MemoryTensor, capacity: int) -> Buffer:
         return self._device.allocate(tensor.spec(lanes=len(self._lanes), capacity=capacity))

@@ -1,6 +1,10 @@
 """What every device promises to those above it (flm/devices/device.py)."""
 
+import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,9 +13,11 @@ from flm.core.tensor import MemoryKind, TensorSpec
 from flm.devices.device import IDS, LAST, LOGITS, OFFSETS, OUT, Array, Buffer, Device, Program
 from flm.devices.null import NullDevice, write_model
 from flm.devices.selftest import lone_row_alike
+from flm.devices.xrt.device import XrtDevice
 from flm.memory.layout import MemoryLayout, MemoryTensor
 from tests.models.drive import FIXTURES, Graph
 
+STAND_IN = (sys.executable, str(Path(__file__).with_name("stand_in.py")))
 LANES, CAPACITY = 3, 64
 ROWS = (
     MemoryTensor("keys", MemoryKind.ROWS, (2, 4)),
@@ -71,6 +77,14 @@ def null_model(folder, layout: MemoryLayout) -> Model:
     return Model(device, program, layout, 500)
 
 
+def xrt_model(folder, layout: MemoryLayout, **how: Any) -> Model:
+    """The null device, in a process of its own."""
+    listed = [(t.name, t.kind, t.shape, t.dtype) for t in layout.tensors]
+    device = XrtDevice("npu-sim", command=STAND_IN, **how)
+    program = device.load(write_model(folder / "null.json", listed, vocabulary=500))
+    return Model(device, program, layout, 500)
+
+
 def cpu_model(folder) -> Model:
     from flm.graph.weights.gguf import GgufFile
 
@@ -79,12 +93,17 @@ def cpu_model(folder) -> Model:
     return Model(graph.device, graph.program, graph.emitted.layout, graph.emitted.vocabulary)
 
 
-@pytest.fixture(scope="module", params=["null", "null with state", "cpu"])
-def model(request, tmp_path_factory) -> Model:
+@pytest.fixture(scope="module", params=["null", "null with state", "null in a process", "cpu"])
+def model(request, tmp_path_factory) -> Iterator[Model]:
     folder = tmp_path_factory.mktemp("model")
     if request.param == "cpu":
-        return cpu_model(folder)
-    return null_model(folder, MemoryLayout(ROWS + STATE * (request.param != "null")))
+        model = cpu_model(folder)
+    elif request.param == "null in a process":
+        model = xrt_model(folder, MemoryLayout(ROWS + STATE))
+    else:
+        model = null_model(folder, MemoryLayout(ROWS + STATE * (request.param != "null")))
+    yield model
+    model.device.close()
 
 
 def host(memory: dict[str, Buffer]) -> dict[str, Array]:

@@ -13,10 +13,11 @@ from flm.core.prompt import Boundary, BoundaryKind, Prompt
 from flm.core.request import Request, SamplingParams
 from flm.core.step import Step
 from flm.core.tensor import MemoryKind
-from flm.devices.device import Array
-from flm.devices.null import NullDevice, write_model
+from flm.devices.device import Array, Device
+from flm.devices.null import NullDevice, nothing, write_model
 from flm.engine.engine import Engine
 from flm.engine.sampler import Sample, Sampler
+from flm.errors import DeviceLost
 from flm.memory.lanes import Lanes
 from flm.memory.layout import MemoryLayout, MemoryTensor
 from flm.prefix.cache import PrefixCache
@@ -48,6 +49,7 @@ class Recorder(Runner):
 
     def __init__(self, *parts: Any, vocabulary: int) -> None:
         super().__init__(*parts, vocabulary=vocabulary)
+        self.device: Device = parts[1]
         self.clock = Clock()
         self.steps: list[Step] = []
         self.spoil: set[int] = set()  # lanes whose logits are not numbers
@@ -62,6 +64,11 @@ class Recorder(Runner):
         }
 
 
+def write_null_model(folder: Path, layout: MemoryLayout) -> Path:
+    listed = [(t.name, t.kind, t.shape, t.dtype) for t in layout.tensors]
+    return write_model(folder / "null.json", listed, vocabulary=VOCABULARY)
+
+
 def null_runner(
     folder: Path,
     layout: MemoryLayout,
@@ -69,11 +76,11 @@ def null_runner(
     lanes: int = 2,
     capacity_max: int = 256,
     capacity_start: int = 16,
-    during: Callable[[], None] = lambda: None,
+    during: Callable[[], None] = nothing,
+    syncing: Callable[[], None] = nothing,
 ) -> tuple[Recorder, Lanes]:
-    device = NullDevice(during)
-    listed = [(t.name, t.kind, t.shape, t.dtype) for t in layout.tensors]
-    program = device.load(write_model(folder / "null.json", listed, vocabulary=VOCABULARY))
+    device = NullDevice(during, syncing)
+    program = device.load(write_null_model(folder, layout))
     room = Lanes(
         device, layout, count=lanes, capacity_max=capacity_max, capacity_start=capacity_start
     )
@@ -99,12 +106,19 @@ class Rig:
         ghosts_bytes: int = 0,
         audit_every: int = 0,
         sampler_for: Callable[[Request], Sample] = Sampler,
-        during: Callable[[], None] = lambda: None,
+        during: Callable[[], None] = nothing,
         make_runner: MakeRunner = null_runner,
         disk: DiskTier | None = None,
     ) -> None:
+        self.uses_left: int | None = None  # of the device, till it is lost
+        self._during = during
         self.runner, self.lanes = make_runner(
-            folder, layout, lanes=lanes, capacity_max=capacity_max, during=during
+            folder,
+            layout,
+            lanes=lanes,
+            capacity_max=capacity_max,
+            during=self._pass,
+            syncing=self._use,
         )
         self.log: list[str] = []
         self.cache = PrefixCache(
@@ -138,6 +152,19 @@ class Rig:
     @property
     def steps(self) -> list[Step]:
         return self.runner.steps
+
+    def _pass(self) -> None:
+        self._during()
+        self._use()
+
+    def _use(self) -> None:
+        if self.uses_left == 0:
+            self.uses_left = None
+            assert isinstance(self.runner.device, NullDevice)
+            self.runner.device.lose()
+            raise DeviceLost("told to", fix="none")
+        if self.uses_left is not None:
+            self.uses_left -= 1
 
     def step(self, count: int = 1) -> None:
         for _ in range(count):

@@ -41,7 +41,7 @@ def graph(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 @pytest.fixture
 def rig(graph: Graph, tmp_path: Path) -> Callable[..., Rig]:
     def cpu_runner(
-        folder: Path, layout: MemoryLayout, *, lanes: int, capacity_max: int, during: object
+        folder: Path, layout: MemoryLayout, *, lanes: int, capacity_max: int, **hooks: object
     ) -> tuple[Recorder, Lanes]:
         room = Lanes(
             graph.device, layout, count=lanes, capacity_max=capacity_max, capacity_start=16

@@ -22,7 +22,8 @@ from hypothesis.stateful import (
 
 from flm.core.event import Failed, Finished, FinishReason
 from flm.core.request import Priority, Request, SamplingParams
-from flm.errors import DeviceFailed, QueueFull
+from flm.engine.engine import LOSSES_MAX
+from flm.errors import DeviceFailed, DeviceLost, QueueFull
 from flm.memory.layout import MemoryLayout
 from flm.prefix.tally import AHEAD
 from tests.engine.rig import STATEFUL, STATELESS, Rig, prompt_of, request_of, some_tokens
@@ -75,6 +76,7 @@ class EngineMachine(RuleBasedStateMachine):
         self.cancelled: set[str] = set()
         self.idle = 0  # prompts that nobody waits for
         self.broken = 0  # passes that were made to fail
+        self.lost = 0  # times the device was told to end
         self.rig = Rig(
             self.folder,
             layout=memory,
@@ -123,6 +125,11 @@ class EngineMachine(RuleBasedStateMachine):
     def fail_the_next_pass(self) -> None:
         self.failing = True
 
+    @rule(uses=st.integers(0, 9))
+    def lose_the_device(self, uses) -> None:
+        self.rig.uses_left = uses
+        self.lost += 1
+
     @rule(count=st.integers(1, 12))
     def step(self, count) -> None:
         self.rig.step(count)
@@ -135,7 +142,7 @@ class EngineMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         if not hasattr(self, "rig"):
             return
-        self.failing = False
+        self.failing, self.rig.uses_left = False, None
         tokens = sum(90 + max_tokens for _, _, max_tokens in self.asked.values())
         tokens += 90 * self.idle
         self.rig.until(lambda: not self.rig.engine.busy, steps_max=2 * tokens + 10)
@@ -153,7 +160,9 @@ class EngineMachine(RuleBasedStateMachine):
         cold = list(cold_tokens(self.folder, self.layout, path, sampling.seed))
         ending, found = self.rig.ending(name), self.rig.tokens(name)
         assert found == cold[: len(found)], "warm equals cold"
-        if isinstance(ending, Failed):
+        if isinstance(ending, Failed) and isinstance(ending.error, DeviceLost):
+            assert self.lost >= LOSSES_MAX
+        elif isinstance(ending, Failed):
             assert self.broken
             assert isinstance(ending.error, DeviceFailed), ending.error
         elif ending.reason is FinishReason.CANCELLED:

@@ -129,7 +129,7 @@ def graph_of(name: str, folder: Path) -> Graph:
 
 def rig_of(graph: Graph, folder: Path, **sizes: Any) -> Rig:
     def cpu_runner(
-        folder: Path, layout: MemoryLayout, *, lanes: int, capacity_max: int, during: object
+        folder: Path, layout: MemoryLayout, *, lanes: int, capacity_max: int, **hooks: object
     ) -> tuple[Recorder, Lanes]:
         room = Lanes(graph.device, layout, count=lanes, capacity_max=capacity_max)
         return Recorder(graph.program, graph.device, layout, room, vocabulary=VOCABULARY), room

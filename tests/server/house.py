@@ -19,7 +19,7 @@ import httpx
 from flm.core.request import Priority, Request, SamplingParams
 from flm.core.step import Step
 from flm.core.tensor import MemoryKind
-from flm.devices.device import Array
+from flm.devices.device import Array, Device
 from flm.devices.null import NullDevice, write_model
 from flm.engine.engine import Engine
 from flm.engine.plan import MemoryPlan
@@ -100,7 +100,7 @@ class House:
 
     residence: Residence
     tokenizer: Tokenizer
-    device: NullDevice
+    device: Device
     runner: Reader
     requests: list[Request] = field(default_factory=list)
     scripts: deque[list[int]] = field(default_factory=deque)
@@ -157,9 +157,11 @@ def open_house(
     cache_bytes: int = 2**20,
     chunk_len_max: int = 64,
     disk: DiskTier | None = None,
+    device: Device | None = None,
 ) -> Iterator[House]:
+    """`device`: one of its own that loads the null device's models; it does not call hooks."""
     tokenizer, chat_template = read_text(template)
-    device = NullDevice(during=lambda: house._during())
+    device = device or NullDevice(during=lambda: house._during())
     lanes = Lanes(device, layout, count=settings.lanes, capacity_max=context_length + 1)
     memory = [(t.name, t.kind, t.shape, t.dtype) for t in layout.tensors]
     graph = write_model(folder / "model.json", memory, vocabulary=tokenizer.vocabulary)

@@ -2,7 +2,7 @@
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -26,7 +26,11 @@ def stream(url: str, path: str = "/v1/chat/completions", **fields: Any) -> Itera
 
 def data(response: httpx.Response) -> list[Any]:
     """The data of each event; the last one, [DONE], is checked and left out."""
-    lines = [line for line in response.iter_lines() if line and not line.startswith(":")]
+    return events(response.iter_lines())
+
+
+def events(lines: Iterable[str]) -> list[Any]:
+    lines = [line for line in lines if line and not line.startswith(":")]
     assert all(line.startswith("data: ") for line in lines), lines
     *chunks, done = [line.removeprefix("data: ") for line in lines]
     assert done == "[DONE]"
