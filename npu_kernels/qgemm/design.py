@@ -1,0 +1,88 @@
+"""QLinear of many tokens: up to eight cores, each with rows of its own. One more turns activations
+into tiles, for all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from npu_kernels.columns import Column, columns_of, program
+from npu_kernels.designs import array, external
+from npu_kernels.qlinear.reference import CHUNK_BYTES, COLUMNS, ROWS
+
+FOLDER = Path(__file__).parent
+GROUPS_MAX = 4  # whose sums a core has room for
+RUN = 1024  # bytes of a chunk: a transfer's innermost dimension is below 4096
+
+
+def build(T: int, N: int, KB: int) -> Any:
+    from aie import iron
+    from aie.iron.controlflow import range_
+
+    count = columns_of(N // ROWS)
+    some = next(n for n in range(GROUPS_MAX, 0, -1) if N // ROWS // count % n == 0)
+    rows, row_types = external(FOLDER, "qgemm_rows", {"T": T})
+    multiply, types = external(FOLDER, "qgemm", {"T": T})
+    finish, finish_types = external(FOLDER, "qgemm_finish", {"T": T})
+    tiles = iron.ObjectFifo(row_types["tiles"], name="tiles", depth=2)
+
+    def tile(x: Any, tiles: Any, rows: Any) -> None:
+        to = tiles.acquire(1)
+        for eight in range_(T // 8):
+            rows(x.acquire(1), to, eight)
+            x.release(1)
+        tiles.release(1)
+
+    def body(chunks: Any, y: Any, tiles: Any, sums: Any, multiply: Any, finish: Any) -> None:
+        for slab in range_(KB):
+            x = tiles.acquire(1)
+            for each in sums:
+                multiply(chunks.acquire(1), x, each, T, slab)
+                chunks.release(1)
+            tiles.release(1)
+        for each in sums:
+            finish(each, y.acquire(1), T)
+            y.release(1)
+
+    first = Column(0, {"x": row_types["x"]}, {}, depth=2, row=3)
+    columns = [first.runs(tile, tiles.prod(), rows)]
+    for number in range(count):
+        column = Column(number, {"chunk": types["chunk"]}, {"y": finish_types["y"]}, depth=2)
+        sums = [iron.Buffer(types["sums"], name=f"sums{number}.{n}") for n in range(some)]
+        columns.append(column.runs(body, tiles.cons(depth=1), sums, multiply, finish))
+    weights = array(N // ROWS * KB * CHUNK_BYTES, np.uint8)
+    hosts = [array(COLUMNS * T * KB), weights, array(T * N)]
+    return program(_sequence(T, N, KB, some), hosts, columns)
+
+
+def _sequence(T: int, N: int, KB: int, some: int) -> Any:
+    """Round by round, each of `some` groups of rows a core."""
+    from aie import iron
+    from aie.helpers.taplib import TensorAccessPattern
+
+    def sequence(buffers: Sequence[Any], ends: Sequence[Sequence[Any]]) -> None:
+        x, weights, y = buffers
+        (into_rows,), *cores = ends
+        slabs = TensorAccessPattern(x.shape, 0, [KB, T, COLUMNS], [COLUMNS, KB * COLUMNS, 1])
+        share = N // ROWS // len(cores)
+        for start in range(0, share, some):
+            group = iron.TaskGroup()
+            into_rows.fill(x, tap=slabs, group=group)
+            for number, (into_chunks, out_of_y) in enumerate(cores):
+                own = number * share + start
+                chunks = TensorAccessPattern(
+                    weights.shape,
+                    own * KB * CHUNK_BYTES,
+                    [KB, some, CHUNK_BYTES // RUN, RUN],
+                    [CHUNK_BYTES, KB * CHUNK_BYTES, RUN, 1],
+                )
+                into_chunks.fill(weights, tap=chunks, group=group)
+                places = TensorAccessPattern(y.shape, own * ROWS, [some, T, ROWS], [ROWS, N, 1])
+                out_of_y.drain(y, tap=places, wait=True, group=group)
+            group.finish()
+
+    return sequence

@@ -1,0 +1,21 @@
+"""QLinear in 4 bits of many tokens. The kernels round activations and weights to bfloat16."""
+
+from typing import Any
+
+import numpy as np
+
+from npu_kernels.qlinear.reference import CENTRE, COLUMNS, ROWS, dense, unpack
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+def qgemm(x: Array, chunks: Array) -> Array:
+    """x [tokens, K] by chunks [groups, K / 256, 5120]: float64 [tokens, 32 * groups]."""
+    shape = chunks.shape[0] * ROWS, chunks.shape[1] * COLUMNS
+    return np.asarray(x.astype(np.float64) @ dense(*unpack(chunks, *shape), CENTRE).T)
+
+
+def tiled(rows: Array) -> Array:
+    """[tokens, K] as tiles [tokens / 8, K / 8, 8, 8]: as products take them."""
+    tokens, k = rows.shape
+    return np.ascontiguousarray(rows.reshape(tokens // 8, 8, k // 8, 8).swapaxes(1, 2))
