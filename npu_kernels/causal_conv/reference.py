@@ -12,3 +12,8 @@ def causal_conv(x: Array, weight: Array, tail: Array, silu: bool = True) -> tupl
     seen = np.concatenate([tail, x[None]])
     total = (seen * weight).sum(axis=0)
     return total / (1 + np.exp(np.minimum(-total, 80))) if silu else total, seen[1:]
+
+
+def pack(weight: Array) -> Array:
+    """A graph's weight [C, 1, taps] as cores take it, [taps, C]."""
+    return np.ascontiguousarray(weight[:, 0].T)

@@ -48,13 +48,13 @@ Configure = Callable[[Simulated], Array]
 
 def configure(simulated: Simulated) -> Array:
     module = import_module(simulated.design)
-    if hasattr(module, "array"):
-        made: Array = module.array(**simulated.parameters)
-        return made
     if hasattr(module, "build"):
         from npu_kernels.iron_sim.shims import ShimArray
 
         return ShimArray(*_built(simulated.design, tuple(sorted(simulated.parameters.items()))))
+    if hasattr(module, "array"):
+        made: Array = module.array(**simulated.parameters)
+        return made
     raise Misuse(f"{simulated.design} has neither build() nor array(): it is no design")
 
 

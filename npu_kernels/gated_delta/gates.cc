@@ -1,37 +1,18 @@
 // GatedDelta's gates of one token: decay = e^(rate * softplus(a + bias)), beta = sigmoid(b).
-// inputs: a then b, constants: bias then rate, [heads] each; gates [heads][16]: decay, beta, nothing.
-#include "float32.hpp"
+// vectors, from start on: a, b, bias and rate, [lanes] each, a multiple of 16; gates [lanes][16]:
+// decay, beta, nothing.
+#include "softplus.hpp"
 
-// log(1 + e^v): beyond the larger of v and 0 only e^-|v| counts, at most 1, by atanh's series.
-inline float32::floats<16> softplus(const float32::floats<16> &v) {
-    const auto zero = aie::zeros<float, 16>();
-    const auto power = float32::exponential(aie::min(v, aie::sub(zero, v)));
-    const auto above = aie::add(power, aie::broadcast<float, 16>(2.0f));
-    const auto s = float32::product(power, float32::reciprocal(above));
-    const auto square = float32::split(float32::product(s, s));
-    auto sum = aie::broadcast<float, 16>(0.0909090909f);
-    const auto step = [&](float coefficient) {
-        const aie::accum<accfloat, 16> next(aie::broadcast<float, 16>(coefficient));
-        sum = float32::mac(next, float32::split(sum), square).to_vector<float>();
-    };
-    step(0.111111111f);
-    step(0.142857143f);
-    step(0.2f);
-    step(0.333333333f);
-    step(1.0f);
-    const auto half = float32::product(s, sum);
-    return aie::add(aie::max(v, zero), aie::add(half, half));
-}
-
-extern "C" void gated_delta_gates(const float *inputs, const float *constants, float *gates,
-                                  int32_t heads) {
+extern "C" void gated_delta_gates(const float *vectors, float *gates, int32_t start,
+                                  int32_t lanes) {
     aie::set_rounding(aie::rounding_mode::conv_even);
-    for (int32_t head = 0; head < heads; head += 16) {
+    const float *a = vectors + start, *b = a + lanes, *bias = b + lanes, *rate = bias + lanes;
+    for (int32_t head = 0; head < lanes; head += 16) {
         const auto opened =
-            softplus(aie::add(aie::load_v<16>(inputs + head), aie::load_v<16>(constants + head)));
-        const auto rate = aie::load_v<16>(constants + heads + head);
-        const auto decay = float32::exponential(float32::product(rate, opened));
-        const auto beta = float32::sigmoid(aie::load_v<16>(inputs + heads + head));
+            softplus(aie::add(aie::load_v<16>(a + head), aie::load_v<16>(bias + head)));
+        const auto decay =
+            float32::exponential(float32::product(aie::load_v<16>(rate + head), opened));
+        const auto beta = float32::sigmoid(aie::load_v<16>(b + head));
         for (int32_t lane = 0; lane < 16; ++lane) {
             auto gate = aie::zeros<float, 16>();
             gate.set(decay.get(lane), 0);

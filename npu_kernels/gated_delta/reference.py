@@ -7,6 +7,7 @@ import numpy as np
 Array = np.ndarray[Any, np.dtype[Any]]
 
 COLUMNS = 16  # of a head's state, to a slice
+LANES = 32  # gates come in whole lanes of so many heads
 
 
 def gates(a: Array, b: Array, bias: Array, rate: Array) -> tuple[Array, Array]:
@@ -25,14 +26,19 @@ def gated_delta(
     return np.einsum("hkv,hk->hv", after, query) * scale, after
 
 
-def slices(state: Array) -> Array:
+def together(*parts: Array) -> Array:
+    """[heads] each, one after another: each filled up to whole lanes, with zeros."""
+    return np.concatenate([np.pad(part, (0, -len(part) % LANES)) for part in parts])
+
+
+def pack(state: Array) -> Array:
     """[heads, width, width] to [heads, width / 16, width, 16]: as cores take them."""
     heads, width = state.shape[:2]
     parts = state.reshape(heads, width, width // COLUMNS, COLUMNS).transpose(0, 2, 1, 3)
     return np.ascontiguousarray(parts)
 
 
-def whole(slices: Array) -> Array:
-    """The inverse of slices."""
+def unpack(slices: Array) -> Array:
+    """The inverse of pack."""
     heads, _, width = slices.shape[:3]
     return slices.transpose(0, 2, 1, 3).reshape(heads, width, width)

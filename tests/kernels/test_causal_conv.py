@@ -1,10 +1,27 @@
 """causal_conv: token by token it is the convolution over all, and only the last ones stay."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-from npu_kernels.causal_conv import reference
-from tests.kernels.host import SANITIZERS, Array, Rig, held, needs_compiler, spread, unwritten
+from npu_kernels import fakexrt
+from npu_kernels.causal_conv import design, reference
+from npu_kernels.fakexrt import Simulated
+from npu_kernels.fakexrt.configuration import record_of
+from npu_kernels.iron_sim.stream import stream
+from npu_kernels.xclbin import write
+from tests.kernels.host import (
+    SANITIZERS,
+    Array,
+    Rig,
+    dispatch,
+    held,
+    needs_compiler,
+    spread,
+    unwritten,
+)
+from tests.kernels.npu import IDENTITY, Npu, Package
 
 pytestmark = needs_compiler
 
@@ -27,6 +44,57 @@ def test_a_token_after_another(sanitize: bool, taps: int) -> None:
         got, tail = run(rig, x, weight, tail, silu)
         rig.check(got, y)
         np.testing.assert_array_equal(tail, wanted)
+
+
+def test_pack_turns_weights() -> None:
+    weight = np.arange(12.0, dtype=np.float32).reshape(4, 1, 3)
+    np.testing.assert_array_equal(reference.pack(weight)[1], weight[:, 0, 1])
+
+
+@pytest.mark.parametrize(
+    ("channels", "taps"),
+    [
+        (384, 4),  # six cores
+        (2368, 3),  # one, which takes its channels in parts
+        pytest.param(8192, 4, marks=pytest.mark.slow),
+    ],
+)
+def test_the_design(channels: int, taps: int) -> None:
+    """A token after another, over a tail that stays where it is."""
+    random, rig = np.random.default_rng(channels), Rig("causal_conv")
+    weight, tail = spread(random, taps, channels), spread(random, taps - 1, channels)
+    for silu in (1, 0):
+        x, y, before = spread(random, channels), unwritten(channels), tail.copy()
+        parameters = {"N": channels, "TAPS": taps, "SILU": silu}
+        counters = dispatch(rig, "causal_conv", parameters, [x, weight, tail, y])
+        exact, following = reference.causal_conv(x.astype(np.float64), weight, before, bool(silu))
+        rig.check(y, exact)
+        np.testing.assert_array_equal(tail, following)
+        assert counters.bytes_read == 4 * channels * 2 * taps
+        assert counters.bytes_written == 4 * channels * taps
+
+
+def test_the_design_as_a_package(machine: fakexrt.Machine, tmp_path: Path) -> None:
+    """The tail stays on the device from run to run."""
+    random, rig, channels, taps = np.random.default_rng(5), Rig("causal_conv"), 128, 4
+    parameters = {"N": channels, "TAPS": taps, "SILU": 1}
+    image = Simulated(design.__name__, parameters).image()
+    path = tmp_path / "design.xclbin"
+    path.write_bytes(write(image, IDENTITY, columns=8))
+    npu = Npu(fakexrt, Package(path, stream(record_of(design, parameters))))
+    weight, tail = spread(random, taps, channels), spread(random, taps - 1, channels)
+    x = npu.buffer(4 * channels)
+    others = [npu.buffer(weight.tobytes()), npu.buffer(tail.tobytes()), npu.buffer(4 * channels)]
+    run = npu.run(x, *others)
+    for _ in range(3):
+        token = spread(random, channels)
+        x.write(token, 0)
+        x.sync(npu.to_device)
+        run.start()
+        run.wait2()
+        exact, tail = reference.causal_conv(token.astype(np.float64), weight, tail)
+        rig.check(np.frombuffer(npu.seen(others[2]), np.float32), exact)
+    np.testing.assert_array_equal(np.frombuffer(npu.seen(others[1]), np.float32), tail.ravel())
 
 
 @pytest.mark.slow

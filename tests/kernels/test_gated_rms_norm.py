@@ -5,7 +5,7 @@ import pytest
 
 from npu_kernels.bf16 import bits_of
 from npu_kernels.gated_rms_norm import reference
-from tests.kernels.host import SANITIZERS, Rig, held, needs_compiler, spread, unwritten
+from tests.kernels.host import SANITIZERS, Rig, dispatch, held, needs_compiler, spread, unwritten
 
 pytestmark = needs_compiler
 EPSILON = 1e-6
@@ -30,3 +30,16 @@ def test_it_is_the_gated_norm(sanitize: bool, heads: int, width: int) -> None:
         x.astype(np.float64), gate.astype(np.float64), weight, EPSILON
     )
     rig.check(y, wanted)
+
+
+@pytest.mark.parametrize(
+    ("heads", "width"), [(6, 64), pytest.param(32, 128, marks=pytest.mark.slow)]
+)
+def test_the_design(heads: int, width: int) -> None:
+    random, rig = np.random.default_rng(heads), Rig("gated_rms_norm")
+    x, gate, weight = (spread(random, n) for n in (heads * width, heads * width, width))
+    y = unwritten((heads, width))
+    parameters = {"HEADS": heads, "W": width, "EPSILON": bits_of(EPSILON)}
+    dispatch(rig, "gated_rms_norm", parameters, [x, gate, weight, y])
+    both = (each.astype(np.float64).reshape(heads, width) for each in (x, gate))
+    rig.check(y, reference.gated_rms_norm(*both, weight, EPSILON))

@@ -10,6 +10,7 @@ from flm.graph import functions
 from flm.graph.emit import OURS
 from npu_kernels.attention.reference import attention
 from npu_kernels.causal_conv.reference import causal_conv
+from npu_kernels.gate.reference import gate
 from npu_kernels.gated_delta.reference import gated_delta, gates
 from npu_kernels.gated_rms_norm.reference import gated_rms_norm
 from npu_kernels.qlinear import reference as four
@@ -134,6 +135,11 @@ def test_gated_delta() -> None:
     wanted = gated_delta(*both, v, *gates(a, b, bias, rate), state, scale)
     same(y, wanted[0])
     same(following, wanted[1])
+
+
+def test_gate() -> None:
+    x, gates = normal(1, 1, 32), 4 * normal(1, 1, 32)
+    same(run(functions.gate(), {"x": x, "gate": gates})[0], gate(x, gates))
 
 
 def test_attention() -> None:

@@ -1,0 +1,57 @@
+"""CausalConv of one token: up to eight cores, each with channels of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from npu_kernels.columns import Column, columns_of, program
+from npu_kernels.designs import array, external
+from npu_kernels.manifest import DATA_BYTES_MAX, STACK_BYTES
+
+RUN = 64  # channels: transfers take whole runs of so many
+
+
+def build(N: int, TAPS: int, SILU: int) -> Any:
+    from aie import iron
+    from aie.helpers.taplib import TensorAccessPattern
+
+    count = columns_of(N // RUN)
+    tile = _tile(N // count, TAPS)
+    kernel, types = external(Path(__file__).parent, "causal_conv", {"TILE": tile, "TAPS": TAPS})
+
+    def rows(taken: int, start: int) -> Any:
+        """A tile of each of `taken` rows of N channels."""
+        sizes, strides = [taken, tile // RUN, RUN], [N, RUN, 1]
+        return TensorAccessPattern((taken * N,), start, sizes, strides)
+
+    def sequence(buffers: Sequence[Any], ends: Sequence[Sequence[Any]]) -> None:
+        x, weight, tail, y = buffers
+        for first in range(0, N // count, tile):
+            group = iron.TaskGroup()
+            for number, (into_x, into_past, out_of_y, out_of_tail) in enumerate(ends):
+                start = number * (N // count) + first
+                into_x.fill(x, tap=rows(1, start), group=group)
+                into_past.fill(tail, tap=rows(TAPS - 1, start), group=group)
+                into_past.fill(weight, tap=rows(TAPS, start), group=group)
+                out_of_y.drain(y, tap=rows(1, start), wait=True, group=group)
+                out_of_tail.drain(tail, tap=rows(TAPS - 1, start), wait=True, group=group)
+            group.finish()
+
+    columns = []
+    for number in range(count):
+        filled = {name: types[name] for name in ("x", "past")}
+        drained = {name: types[name] for name in ("y", "next_tail")}
+        columns.append(Column(number, filled, drained).calls(kernel, tile, TAPS, SILU))
+    hosts = [array(N), array(TAPS * N), array((TAPS - 1) * N), array(N)]
+    return program(sequence, hosts, columns)
+
+
+def _tile(channels: int, taps: int) -> int:
+    """Of a core's channels those that it holds at once: all, or the largest part that fits."""
+    most = (DATA_BYTES_MAX - STACK_BYTES) // (12 * taps)  # x, y, weights, the tail and the next
+    runs = channels // RUN
+    return next(
+        channels // n for n in range(1, runs + 1) if runs % n == 0 and channels // n <= most
+    )

@@ -1,0 +1,77 @@
+"""Designs whose cores have a column each, and so all four channels of its shim."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from npu_kernels import designs
+
+COLUMNS = 8
+
+
+def columns_of(count: int) -> int:
+    """How many columns share so many things evenly."""
+    return next(columns for columns in range(COLUMNS, 0, -1) if count % columns == 0)
+
+
+def part(size: int, count: int, number: int) -> Any:
+    """One of `count` equal parts of a buffer, as a transfer takes it."""
+    return designs.span(size, number * (size // count), size // count)
+
+
+class Column:
+    """A column: its core, and fifos between that and the host, two each way at the most."""
+
+    def __init__(
+        self,
+        number: int,
+        filled: Mapping[str, Any],
+        drained: Mapping[str, Any],
+        *,
+        depth: int = 1,
+        row: int = 2,
+    ) -> None:
+        from aie.iron import ObjectFifo
+        from aie.iron.device import Tile
+
+        def fifo(name: str, type_: Any) -> Any:
+            return ObjectFifo(type_, name=f"{name}{number}", depth=depth)
+
+        ins = [fifo(name, type_) for name, type_ in filled.items()]
+        outs = [fifo(name, type_) for name, type_ in drained.items()]
+        shim, self._core = Tile(number, 0), Tile(number, row)
+        self.host = [f.prod(tile=shim) for f in ins] + [f.cons(tile=shim) for f in outs]
+        self.ends = [f.cons() for f in ins] + [f.prod() for f in outs]  # the core's
+        self.worker: Any = None
+
+    def runs(self, body: Callable[..., None], *arguments: Any) -> Column:
+        """The core's body takes its ends, then the arguments."""
+        self.worker = designs.worker(body, [*self.ends, *arguments], tile=self._core)
+        return self
+
+    def calls(self, kernel: Any, *values: int) -> Column:
+        """The core takes one object of each fifo at a time and calls the kernel on them."""
+
+        def body(*given: Any) -> None:
+            *fifos, kernel = given
+            kernel(*(fifo.acquire(1) for fifo in fifos), *values)
+            for fifo in fifos:
+                fifo.release(1)
+
+        return self.runs(body, kernel)
+
+
+def program(
+    sequence: Callable[[Sequence[Any], Sequence[Sequence[Any]]], None],
+    hosts: Sequence[Any],
+    columns: Sequence[Column],
+) -> Any:
+    """`sequence` takes the host's buffers, and its ends of each column's fifos."""
+
+    def written(*given: Any) -> None:
+        ends = iter(given[len(hosts) :])
+        sequence(given[: len(hosts)], [[next(ends) for _ in each.host] for each in columns])
+
+    ends = [end for column in columns for end in column.host]
+    return designs.program(written, [*hosts, *ends], [column.worker for column in columns])
