@@ -1,13 +1,10 @@
 """Policies that were tried against those of flm.prefix.eviction: bench.prefix compares them all."""
 
-from bisect import insort
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 
-from flm.prefix.eviction import Candidate, Policy
-
-PIN_QUANTILE, PIN_S_MAX = 0.9, 120.0
+from flm.prefix.eviction import Candidate
 
 
 def lru(candidates: Iterable[Candidate]) -> Candidate | None:
@@ -65,33 +62,3 @@ class Marconi:
             return recency + self.alpha * per_byte(each) / most, each.number
 
         return min(given, key=worth, default=None)
-
-
-@dataclass
-class Pinned:
-    """After a reply that called a tool, its conversation's snapshot stays until the tool is likely
-    to have come back: the 0.9 quantile of what that tool took before. For `policy` goes the rest.
-    """
-
-    policy: Policy
-    now_s: float = 0.0
-    until_s: dict[int, float] = field(default_factory=dict)  # number -> when
-    _took_s: Mapping[str, list[float]] = field(default_factory=lambda: defaultdict(list))
-
-    def called(self, number: int, tool: str) -> None:
-        """The conversation of slot `number` waits for `tool`."""
-        took_s = self._took_s[tool]
-        if took_s:
-            likely_s = took_s[int(PIN_QUANTILE * (len(took_s) - 1))]
-            self.until_s[number] = self.now_s + min(likely_s, PIN_S_MAX)
-
-    def returned(self, number: int | None, tool: str, took_s: float) -> None:
-        insort(self._took_s[tool], took_s)
-        if number is not None:
-            self.until_s.pop(number, None)
-
-    def __call__(self, candidates: Iterable[Candidate]) -> Candidate | None:
-        """A pinned one only when all are."""
-        given = list(candidates)
-        free = [each for each in given if self.until_s.get(each.number, 0.0) <= self.now_s]
-        return self.policy(free or given)

@@ -1,6 +1,6 @@
 """Which snapshots to give up: policies over the real prefix cache, on recorded and made-up traffic.
 
-    python -m bench.prefix [--quick] [--rows-only] [--only NAME ...]
+    python -m bench.prefix [--quick] [--rows-only] [--only NAME ...] [--policies NAME ...]
 
 The model is Qwen3.5 4B's memory in miniature: a byte stands for 32 KiB, so a row is one byte, a
 state 49 MiB and four GiB are 128 KiB. Requests come one at a time, at the times they came. Token
@@ -12,20 +12,19 @@ comes with its standard error, over the seeds.
 
 import argparse
 import statistics
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 
-from bench.policies import Gdsf, Marconi, Pinned, lru
+from bench.policies import Gdsf, Marconi, lru
 from bench.rows import keep
 from bench.traffic import TRAFFIC, Arrival
-from flm.core.prompt import BoundaryKind
 from flm.core.sizes import MIB
 from flm.memory.snapshot import Snapshot
 from flm.prefix.cache import PrefixCache
-from flm.prefix.eviction import Policy, density, flm
+from flm.prefix.eviction import Policy, density, flm, pinning
 from flm.prefix.lease import Lease
 from flm.prefix.tally import EVICTIONS
 
@@ -42,7 +41,7 @@ POLICIES: dict[str, tuple[Callable[[], Policy], ...]] = {  # the best counts, wh
     "gdsf": (Gdsf,),
     "marconi": tuple(partial(Marconi, alpha) for alpha in ALPHAS),
     "density": (lambda: density,),
-    "density, pinned": (lambda: Pinned(density),),
+    "pinning": (lambda: pinning,),
 }
 
 
@@ -77,8 +76,6 @@ class Replay:
     def __init__(self, policy: Policy, bytes_max: int, *, rows_only: bool = False) -> None:
         self.now_s = 0.0
         self.save = save_rows if rows_only else save
-        self.pinned = policy if isinstance(policy, Pinned) else None
-        self.waiting: dict[str, tuple[int, float]] = {}  # conversation -> (slot, since)
         self.cache = PrefixCache(
             bytes_max=bytes_max,
             slots_max=None,
@@ -109,28 +106,21 @@ class Replay:
         return self.cache.tally.of(EVICTIONS) > 0
 
     def serve(self, arrival: Arrival, lease: Lease) -> None:
-        if self.pinned:
-            self.pinned.now_s = self.now_s
-            if arrival.returns:
-                number, since_s = self.waiting.pop(arrival.conversation, (None, self.now_s))
-                self.pinned.returned(number, arrival.returns, self.now_s - since_s)
         for boundary in lease.boundaries:
             if lease.wants(boundary):
                 is_end = boundary.offset == len(arrival.prompt.tokens)
                 lease.keep(boundary, self.save, self.logits if is_end else None)
-        if self.pinned and arrival.calls:
-            kept = (node.slot for node in lease.node.path() if node.slot)
-            slot = next((each for each in kept if each.kind is not BoundaryKind.END), None)
-            if slot:
-                self.pinned.called(slot.number, arrival.calls)
-                self.waiting[arrival.conversation] = slot.number, self.now_s
         lease.close()
+        if arrival.calls:
+            self.cache.called(arrival.prompt, arrival.calls)
 
 
-def compare(traffic: str, seeds: Iterable[int], *, rows_only: bool) -> dict[str, list[list[Reuse]]]:
+def compare(
+    traffic: str, seeds: Iterable[int], policies: Sequence[str], *, rows_only: bool
+) -> dict[str, list[list[Reuse]]]:
     """By policy, for each size, one for each seed."""
     runs: dict[str, list[list[Reuse]]] = {
-        name: [[] for _ in SIZES] for name in ("unbounded", *POLICIES)
+        name: [[] for _ in SIZES] for name in ("unbounded", *policies)
     }
     for seed in seeds:
         arrivals = TRAFFIC[traffic](seed)
@@ -143,9 +133,9 @@ def compare(traffic: str, seeds: Iterable[int], *, rows_only: bool) -> dict[str,
         for place, gib in enumerate(SIZES):
             runs["unbounded"][place].append(unbounded)
             first, gave_up = run(flm, gib)
-            for name, makes in POLICIES.items():
+            for name in policies:
                 # Whoever is never asked for a victim is as good as any other.
-                tried = [run(make(), gib)[0] for make in makes] if gave_up else [first]
+                tried = [run(make(), gib)[0] for make in POLICIES[name]] if gave_up else [first]
                 runs[name][place].append(max(tried, key=lambda reuse: reuse.hit_rate))
     return runs
 
@@ -169,23 +159,26 @@ def main() -> None:
     )
     parser.add_argument("--rows-only", action="store_true", help="a model without state")
     parser.add_argument("--only", nargs="+", choices=TRAFFIC, help="this traffic")
+    parser.add_argument("--policies", nargs="+", choices=POLICIES, help="these, and the default")
     given = parser.parse_args()
+    policies = [name for name in POLICIES if name in (*(given.policies or POLICIES), DEFAULT)]
     quick, model = given.quick, ", rows only" if given.rows_only else ""
-    leads: dict[str, list[tuple[float, float]]] = {name: [] for name in POLICIES}
+    leads: dict[str, list[tuple[float, float]]] = {name: [] for name in policies}
     print(f"{'token hit rate at':32}", *(f"{size:3} GiB" for size in SIZES))
     for traffic in given.only or list(TRAFFIC)[:: 2 if quick else 1]:
-        compared = compare(traffic, SEEDS_QUICK if quick else SEEDS, rows_only=given.rows_only)
+        seeds = SEEDS_QUICK if quick else SEEDS
+        compared = compare(traffic, seeds, policies, rows_only=given.rows_only)
         print(traffic)
         rates = {name: means(runs, "hit_rate", 4) for name, runs in compared.items()}
         for name, each in rates.items():
             print(f"    {name:28}", *(f"{rate:7.3f}" for rate in each), flush=True)
-        for name in POLICIES:
+        for name in policies:
             leads[name] += map(lead, compared[name], compared[DEFAULT])
         if not quick:
             saved = {name: means(runs, "saved_s", 1) for name, runs in compared.items()}
-            seeds, sizes = len(SEEDS), list(SIZES)
-            keep("prefix", f"{traffic}{model}: token hit rate", seeds=seeds, gib=sizes, **rates)
-            keep("prefix", f"{traffic}{model}: seconds saved", seeds=seeds, gib=sizes, **saved)
+            count, sizes = len(seeds), list(SIZES)
+            keep("prefix", f"{traffic}{model}: token hit rate", seeds=count, gib=sizes, **rates)
+            keep("prefix", f"{traffic}{model}: seconds saved", seeds=count, gib=sizes, **saved)
     print(f"against {DEFAULT}, in points:   worst    mean    best (and its error)")
     for name, points in leads.items():
         best, error = max(points)

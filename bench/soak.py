@@ -27,6 +27,7 @@ import psutil
 from bench.rows import keep
 from flm.core.chat import Conversation, Message, ToolCall
 from flm.core.event import Failed, Finished, FinishReason, Generated
+from flm.core.prompt import Prompt
 from flm.core.request import Priority, Request, SamplingParams
 from flm.core.sizes import MIB
 from flm.core.tensor import MemoryKind
@@ -39,7 +40,7 @@ from flm.prefix.cache import PrefixCache
 from flm.prefix.disk.identity import Identity, layout_hash
 from flm.prefix.disk.store import DiskStore
 from flm.prefix.disk.tier import DiskTier
-from flm.prefix.eviction import density
+from flm.prefix.eviction import pinning
 from flm.prefix.tally import EVICTIONS, HITS, MISSES, READ, REUSED
 from flm.runner.runner import Runner
 from flm.text.template import ChatTemplate
@@ -86,7 +87,7 @@ class Day:
         )  # fmt: skip
         self.cache = PrefixCache(
             bytes_max=CACHE_BYTES, slots_max=None, gain_min=64, row_bytes=LAYOUT.row_bytes,
-            state_bytes=LAYOUT.state_bytes, log=_ignore, warn=_ignore, read_min=2, policy=density,
+            state_bytes=LAYOUT.state_bytes, log=_ignore, warn=_ignore, read_min=2, policy=pinning,
             ghosts_max=GHOST_BYTES, disk=self.disk, clock=lambda: self.now_s,
         )  # fmt: skip
         self.engine = Engine(
@@ -97,6 +98,7 @@ class Day:
         )  # fmt: skip
         self.names = count()
         self.open: dict[str, bool] = {}  # request id -> is it to be cancelled
+        self.calling: dict[str, Prompt] = {}  # of agents, whose replies call a tool
         self.ended: Counter[str] = Counter()
 
     def submit(self, ask: Ask) -> None:
@@ -112,6 +114,8 @@ class Day:
             request = Request(name, prompt, GREEDY, 0 if idle else 16, priority=priority)
             self.engine.submit(request)
             self.open[name] = cancelled
+            if chat.tools:
+                self.calling[name] = prompt
 
     def step(self) -> None:
         for event in self.engine.step():
@@ -124,6 +128,8 @@ class Day:
                 reason = event.reason if isinstance(event, Finished) else None
                 assert reason, f"{name}: {event}"
                 self.ended["cancelled" if reason is FinishReason.CANCELLED else "answered"] += 1
+                if prompt := self.calling.pop(name, None):
+                    self.cache.called(prompt, ["look"])
 
     def settle(self) -> None:
         """Until nothing is left to do; what waits for the disk waits in real time."""

@@ -33,9 +33,7 @@ class Arrival:
     at_s: float
     prompt: Prompt
     agent: bool
-    conversation: str = ""
-    returns: str = ""  # the tool whose result came with it, if any
-    calls: str = ""  # the tool that its reply calls
+    calls: tuple[str, ...] = ()  # the tools that its reply calls
 
 
 @dataclass(slots=True)
@@ -74,8 +72,8 @@ class Talker:
         boundaries = (Boundary(at, places[at]) for at in sorted(places) if at)
         return Prompt((*before, *THOUGHT), tuple(boundaries))
 
-    def arrival(self, at_s: float, **more: str) -> Arrival:
-        return Arrival(at_s, self.prompt(), self.agent, **more)
+    def arrival(self, at_s: float, *, calls: tuple[str, ...] = ()) -> Arrival:
+        return Arrival(at_s, self.prompt(), self.agent, calls)
 
 
 def merged(streams: Iterable[Iterable[Arrival]]) -> list[Arrival]:
@@ -89,19 +87,18 @@ def some(seed: object, count: int) -> list[int]:
 
 def agent(name: str, head: list[int], *, start_s: float, turns: int = 24) -> Iterator[Arrival]:
     """Tool loops of six; results of 30 to 1,500 tokens; now and then a side call for a title."""
-    random, at_s, called = Random(name), start_s, ""
+    random, at_s = Random(name), start_s
     talker = Talker(random, agent=True, head=head)
     for turn in range(turns):
         if turn % 6 == 0:
             talker.ask(random.randint(40, 300))
         else:
             talker.reply(80 + round(30 * 50 ** random.random()))
-        returns, called = called, ""
-        pause_s = random.expovariate(1 / 20)
+        called, pause_s = (), random.expovariate(1 / 20)
         if turn % 6 < 5 and turn + 1 < turns:
             (tool,) = random.choices(TOOLS, [share for *_, share in TOOLS])
-            called, pause_s = tool[0], random.expovariate(1 / tool[1])
-        yield talker.arrival(at_s, conversation=name, returns=returns, calls=called)
+            called, pause_s = tool[:1], random.expovariate(1 / tool[1])
+        yield talker.arrival(at_s, calls=called)
         if random.random() < 0.15:
             yield from one_shot(random, some("title", 150), at_s + 1, random.randint(100, 500))
         at_s += REPLY_S + pause_s
@@ -227,13 +224,24 @@ def hermes(seed: int) -> list[Arrival]:
     finder = BoundaryFinder(template, tokenizer)
     arrivals = []
     for scenario in sorted({line["scenario"] for line in lines}):
+        of_it = [line for line in lines if line["scenario"] == scenario]
         for time in range(3):
             start_s = random.uniform(0, 30)
-            for line in lines:
-                if line["scenario"] == scenario:
-                    prompt = finder.find(conversation(line["body"], time), now=datetime(2026, 1, 1))
-                    arrivals.append(Arrival(start_s + 10 * line["at_s"], prompt, agent=True))
+            for line in of_it:
+                prompt = finder.find(conversation(line["body"], time), now=datetime(2026, 1, 1))
+                at_s, calls = start_s + 10 * line["at_s"], called(line, of_it)
+                arrivals.append(Arrival(at_s, prompt, agent=True, calls=calls))
     return merged([arrivals])
+
+
+def called(line: dict[str, Any], lines: list[dict[str, Any]]) -> tuple[str, ...]:
+    """The tools that its reply called, as what went on from it has them."""
+    messages = line["body"]["messages"]
+    for later in (each["body"]["messages"] for each in lines):
+        if len(later) > len(messages) and later[: len(messages)] == messages:
+            calls = later[len(messages)].get("tool_calls") or ()
+            return tuple(call["function"]["name"] for call in calls)
+    return ()
 
 
 def recorded() -> list[dict[str, Any]]:

@@ -52,6 +52,7 @@ class Stream(Iterator[Delta]):
             self._due = self._answer.read(self._events.get())
             self._said += self._due
             if self._answer.finished:
+                self._conversations.ended(self._answer)
                 self._read_ahead()
         return self._due.pop(0)
 

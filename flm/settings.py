@@ -88,7 +88,7 @@ class Settings:
         64, "tokens a prompt must add to be kept as well", low=0, high=2**24
     )
     prefix_policy: str = _setting(
-        "density", "which kept prompt goes first", choices=("density", "flm")
+        "pinning", "which kept prompt goes first", choices=("pinning", "density", "flm")
     )
     prefix_disk_mb: int = _setting(
         4096,

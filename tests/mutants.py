@@ -38,9 +38,9 @@ MUTANTS = (
         (f"{PURE}/test_prefix_scenarios.py",),
     ),
     Mutant(  # what is on its way is not counted
-        "flm/prefix/cache.py",
-        "needed = self.bytes_kept + self.bytes_coming + addition.bytes(match)",
-        "needed = self.bytes_kept + addition.bytes(match)",
+        "flm/prefix/room.py",
+        "needed = cache.bytes_kept + cache.bytes_coming + addition.bytes(match)",
+        "needed = cache.bytes_kept + addition.bytes(match)",
         DISK,
     ),
     Mutant(  # the save rule forgets where the request began
@@ -63,8 +63,8 @@ MUTANTS = (
     ),
     Mutant(  # domains share a root
         "flm/prefix/trie.py",
-        "return self.roots.setdefault(domain, Node",
-        'return self.roots.setdefault("", Node',
+        "def root(self, domain: str) -> Node:",
+        'def root(self, domain: str) -> Node:\n        domain = ""',
         DISK[:1],
     ),
     Mutant(  # one future less than all agree on
@@ -97,6 +97,24 @@ MUTANTS = (
         "self.users = 0",
         DISK[:1],
     ),
+    Mutant(  # what waits for a tool is kept however late that is
+        "flm/prefix/awaited.py",
+        "for wait in self._waits.values() if wait.until_s > now for slot",
+        "for wait in self._waits.values() for slot",
+        (f"{PURE}/test_prefix_awaited.py",),
+    ),
+    Mutant(  # who has come and waits for a lane is awaited no more
+        "flm/prefix/awaited.py",
+        "wait.came, wait.until_s = True, now + AWAITED_S_MAX",
+        "wait.came, wait.until_s = True, now",
+        ("tests/engine/test_awaited.py",),
+    ),
+    Mutant(  # what was read ahead of a tool's result may go before it comes
+        "flm/prefix/lease.py",
+        "cache.awaited.grew(self.prompt, slot.number)",
+        "pass",
+        (f"{PURE}/test_prefix_machine.py",),
+    ),
     Mutant(  # what is being written is given up
         "flm/prefix/room.py",
         "writing = {node for node in slots if node.slot and node.slot.writing}",
@@ -111,8 +129,8 @@ MUTANTS = (
     ),
     Mutant(  # what was outgrown is written all the same
         "flm/prefix/spill.py",
-        " and node not in old]",
-        "]",
+        "not (each.slot.writing or outgrown(each))]",
+        "not each.slot.writing]",
         DISK[1:],
     ),
     Mutant(  # a torn frame is believed

@@ -156,6 +156,8 @@ def _ages(stretch: Mapping[str, Any]) -> str:
         for what, key in (("kept", "age_s"), ("wanted", "idle_s"))
         if stretch[key] is not None
     ]
+    if stretch["awaited_s"] is not None:
+        ages.append(f"awaited for {_span(stretch['awaited_s'])}")
     return ", ".join(ages)
 
 

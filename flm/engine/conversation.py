@@ -110,6 +110,14 @@ class Conversations:
     def cancel(self, answer: Answer) -> None:
         self._resident.thread.cancel(answer.request.id)
 
+    def ended(self, answer: Answer) -> None:
+        """Before its client knows: if it called tools, their results are awaited."""
+        prompt, reuse = answer.request.prompt, answer.request.reuse
+        if reuse and answer.calls:
+            tools = {call.name for call in answer.tool_calls}
+            with suppress(FlmError):  # it is being unloaded
+                self._resident.thread.ask(lambda engine: engine.cache.called(prompt, tools))
+
     def read_ahead(self, answer: Answer) -> None:
         """Once it has ended: have what the next turn will begin with read while nothing else waits,
         for the rows that decoding a reply gives are not those that reading it does.

@@ -33,7 +33,10 @@ class Waiting:
         """`tokens_per_s`: how fast prompts are read, for what the disk has may not be worth it."""
         request = sequence.request
         self._sequences.append(sequence)
-        if request.reuse and (fetch := self._cache.fetch(request.prompt, tokens_per_s)):
+        if not request.reuse:
+            return
+        self._cache.came(request.prompt)
+        if fetch := self._cache.fetch(request.prompt, tokens_per_s):
             self._fetches[request.id] = fetch
 
     def take(self) -> tuple[Sequence, Fetch | None] | None:

@@ -14,13 +14,14 @@ Invariants, which `check` asserts (the trie and the leases have their own):
 
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import count
 
 from flm.core.finding import Fate, FateKind, Finding
 from flm.core.prompt import BoundaryKind, Prompt
 from flm.devices.device import Array
 from flm.prefix.addition import Addition
+from flm.prefix.awaited import Awaited
 from flm.prefix.disk.tier import DiskTier
 from flm.prefix.eviction import Policy, flm
 from flm.prefix.fetch import Fetch, begin_fetch
@@ -80,6 +81,7 @@ class PrefixCache:
         self.trie = Trie()
         self.ghosts = Ghosts(ghosts_max)
         self.tally = Tally()
+        self.awaited = Awaited(self.tally)
         self.leases: set[Lease] = set()
         self.fetches: list[Fetch] = []
         self.bytes_coming = 0  # reserved for what is on its way from the disk
@@ -112,6 +114,8 @@ class PrefixCache:
         node, offset = self.start_of(prompt, match)
         slot, length = node.slot_through() if node.parent else None, len(prompt.tokens)
         usual = manners is Manners.USUAL
+        if usual:
+            self.awaited.went_on(prompt, self.clock())
         if slot:
             agent = agent if usual else slot.agent  # idle work: as whoever will go on from there
             self.trie.use(self.slots[slot.number], slot.kind, self.tick())
@@ -137,6 +141,21 @@ class PrefixCache:
         lease = Lease(self, prompt, node, 0, None, manners)
         self.leases.add(lease)
         return lease
+
+    def called(self, prompt: Prompt, tools: Collection[str]) -> None:
+        """The reply to `prompt` has ended, and called `tools`: the next prompt brings what they
+        say, which `came` is told at once, and `lease` once it has a lane.
+        """
+        kept = None
+        if prompt.domain in self.trie.roots:
+            way = self.trie.find(prompt.domain, prompt.packed).node.path()
+            slots = (node.slot for node in way if node.slot)
+            kept = next((each.number for each in slots if each.kind is not BoundaryKind.END), None)
+        self.awaited.called(prompt, tools, kept, self.clock())
+
+    def came(self, prompt: Prompt) -> None:
+        """It has arrived, and waits for a lane."""
+        self.awaited.came(prompt, self.clock())
 
     def look(self, prompt: Prompt) -> Finding:
         """What is known of `prompt`, and nothing is changed by asking."""
@@ -181,6 +200,7 @@ class PrefixCache:
             if domain in (None, fetch.lease.prompt.domain):
                 fetch.void()
         self.ghosts.forget(domain)
+        self.awaited.forget(domain)
         return len(mine)
 
     def clear_disk(self, domain: str | None = None) -> int:
@@ -227,6 +247,7 @@ class PrefixCache:
         assert self.bytes_kept + self.bytes_coming <= self.bytes_max
         assert self.bytes_coming == sum(fetch.bytes_reserved for fetch in self.fetches)
         self.ghosts.check()
+        self.awaited.check()
         assert self.slots_max is None or self.slot_count <= self.slots_max
         nodes = set(self.trie.nodes())
         assert {node for node in nodes if node.slot} == set(self.slots.values())

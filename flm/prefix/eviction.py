@@ -8,8 +8,12 @@
 
 `density` begins like it, with the outgrown and the ends. Then goes what saves least for the memory
 and the time it takes: tokens that would have to be read again, for each byte that is really freed,
-by how long nobody wanted it; what conversations share counts twice. bench/prefix.py compares the
-two, and others, on recorded and made-up traffic.
+by how long nobody wanted it; what conversations share counts twice.
+
+`pinning` is `density` for all but what is awaited (flm/prefix/awaited.py): the end of a
+conversation that waits for a tool goes when only such are left.
+
+bench/prefix.py compares them, and others, on recorded and made-up traffic.
 """
 
 from collections.abc import Callable, Iterable
@@ -37,6 +41,7 @@ class Candidate(NamedTuple):
     idle_s: float = 0.0  # since a prompt last resumed there, or where it then had to
     tokens_saved: int = 0  # would be read again without it, from the nearest kept one above
     bytes_freed: int = 0  # at once: its state, its logits and the rows that lead nowhere else
+    awaited: bool = False  # its conversation waits for a tool that is not late, and has no newer
 
 
 Policy = Callable[[Iterable[Candidate]], Candidate | None]  # None: there are no candidates
@@ -50,7 +55,11 @@ def density(candidates: Iterable[Candidate]) -> Candidate | None:
     return min(candidates, key=_worth, default=None)
 
 
-POLICIES: dict[str, Policy] = {"flm": flm, "density": density}
+def pinning(candidates: Iterable[Candidate]) -> Candidate | None:
+    return min(candidates, key=lambda each: (each.awaited, *_worth(each)), default=None)
+
+
+POLICIES: dict[str, Policy] = {"flm": flm, "density": density, "pinning": pinning}
 
 
 def _place(candidate: Candidate) -> tuple[int, bool, int, int]:
@@ -61,7 +70,7 @@ def _place(candidate: Candidate) -> tuple[int, bool, int, int]:
 
 
 def _worth(candidate: Candidate) -> tuple[bool, float, int]:
-    number, kind, used_at, is_outgrown, _, idle_s, tokens_saved, bytes_freed = candidate
+    number, kind, used_at, is_outgrown, _, idle_s, tokens_saved, bytes_freed, _ = candidate
     # Wanted only by who goes back in a conversation, or sends the same again.
     if is_outgrown or kind is BoundaryKind.END:
         return False, used_at, number

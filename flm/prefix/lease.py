@@ -157,7 +157,9 @@ class Lease:
         elif not being_written(match.child) and cache.make_room(addition):
             node, state = self._save(addition, save)
             slot = cache.put(node, addition.kind, self.kept_at, state, logits, self.agent)
-            slot.ahead = max(0, addition.offset - self.kept_to) if addition.modest else 0
+            if addition.modest:
+                slot.ahead = max(0, addition.offset - self.kept_to)
+                cache.awaited.grew(self.prompt, slot.number)
             self.kept_to = max(self.kept_to, addition.offset)
             self._rest()
         else:

@@ -13,6 +13,7 @@ from flm.core.prompt import BoundaryKind, Prompt
 from flm.prefix.cache import PrefixCache
 from flm.prefix.disk.store import DiskStore
 from flm.prefix.disk.stored import OnDisk
+from flm.prefix.outgrown import outgrown
 from flm.prefix.trie import TOKEN_BYTES, Node
 
 STRETCHES_MAX = 1000  # of a domain that are shown, the youngest first
@@ -26,7 +27,8 @@ class Stretch:
     `above` is the index of the stretch that leads here, None from the start. Without a snapshot
     there is no `kind`, and no `tiers` that have it. Bytes are those of the first tier: `bytes_own`
     would go with the snapshot, `bytes_shared` is what it has in common with others; on disk both
-    are estimates. Seconds count from when it was kept and when it was last resumed or renewed.
+    are estimates. Seconds count from when it was kept and when it was last resumed or renewed;
+    `awaited_s` is how much longer a tool's result is awaited that would go on from it.
     """
 
     above: int | None
@@ -40,6 +42,7 @@ class Stretch:
     bytes_shared: int = 0
     age_s: float | None = None
     idle_s: float | None = None
+    awaited_s: float | None = None
     hits: int = 0
     leases: int = 0  # requests under way that rest on it
 
@@ -182,6 +185,7 @@ def _stretch(cache: PrefixCache, node: Node, above: int | None, own: int, leases
         bytes_shared=(node.end - own) * cache.row_bytes,
         age_s=now - slot.made_s,
         idle_s=now - slot.used_s,
+        awaited_s=None if outgrown(node) else cache.awaited.left_s(slot.number, now),
         hits=slot.hits,
     )
 

@@ -104,7 +104,7 @@ def over(cache: "PrefixCache", slots: int) -> bool:
 def candidates(cache: "PrefixCache", stand: Standing, *, any_will_do: bool) -> Iterator[Candidate]:
     """Slots that may go now; where bytes are lacking, only those that free some."""
     now, ttl_s, row_bytes = cache.clock(), cache.interactive_ttl_s, cache.row_bytes
-    held, by_hand = stand.held, spared(stand.held)
+    held, by_hand, awaited = stand.held, spared(stand.held), cache.awaited.slots(now)
     for node, old in stand.loose.items():
         slot = node.slot
         if slot is None or (node.children and slot.kind in SHARED):  # given up already, or needed
@@ -117,4 +117,7 @@ def candidates(cache: "PrefixCache", stand: Standing, *, any_will_do: bool) -> I
             idle_s = now - slot.used_s
             agent = slot.agent or idle_s > ttl_s
             # By place: this runs a thousand times for each that is given up.
-            yield Candidate(slot.number, slot.kind, slot.used_at, old, agent, idle_s, *at_stake)
+            waits = slot.number in awaited and not old
+            yield Candidate(
+                slot.number, slot.kind, slot.used_at, old, agent, idle_s, *at_stake, waits
+            )

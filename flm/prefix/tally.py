@@ -29,6 +29,7 @@ RESTORE_S = Family("restore", "seconds", ("tier",), "seconds that restoring took
 WAITS = Family("waits", "", (), "prompts that waited for another to read what both begin with")
 AHEAD = Family("read_ahead", "tokens", ("outcome",), "tokens read ahead, and what became of them")
 AHEAD_S = Family("read_ahead", "seconds", (), "seconds spent reading ahead")
+AWAITED = Family("awaited", "", ("outcome",), "results of tools, by whether they were in time")
 AUDITS = Family("audits", "", ("outcome",), "reused prompts read again, and compared")
 FAMILIES = (
     HITS,
@@ -44,6 +45,7 @@ FAMILIES = (
     WAITS,
     AHEAD,
     AHEAD_S,
+    AWAITED,
     AUDITS,
 )
 

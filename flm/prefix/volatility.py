@@ -7,13 +7,12 @@ Invariants: at most LINEAGES_MAX lineages, the one used longest ago goes first; 
 HEADS_MAX heads are known, as digests, and at most CHANGES_MAX changes.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from hashlib import blake2b
 from threading import Lock
 
 from flm.core.finding import Finding
 from flm.core.prompt import BoundaryKind, Prompt
+from flm.prefix.beginnings import Beginning, beginnings
 from flm.prefix.changes import Change
 from flm.prefix.explain import Explanation
 from flm.prefix.trie import TOKEN_BYTES
@@ -39,17 +38,11 @@ class Volatile:
     advice: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Head:
-    length: int  # tokens
-    digest: bytes
-
-
 @dataclass(eq=False, slots=True)
 class _Lineage:
     domain: str
     requests: int = 0
-    heads: dict[_Head, None] = field(default_factory=dict)  # the youngest last
+    heads: dict[Beginning, None] = field(default_factory=dict)  # the youngest last
     changes: dict[tuple[str, Change], tuple[int, Explanation]] = field(default_factory=dict)
 
 
@@ -77,7 +70,7 @@ class Volatility:
 
     def _note(self, finding: Finding, explanation: Explanation | None, end: int) -> None:
         prompt = finding.prompt
-        [head] = _heads(prompt.packed, [end])
+        [head] = beginnings(prompt.packed, [end])
         lineage = self._of(prompt.domain, {head})
         parted = explanation if explanation and _in_head(explanation, end) else None
         if parted and not lineage:
@@ -115,16 +108,16 @@ class Volatility:
         ]
         return sorted(rows, key=lambda row: -row.times)
 
-    def _of(self, domain: str, heads: set[_Head]) -> _Lineage | None:
+    def _of(self, domain: str, heads: set[Beginning]) -> _Lineage | None:
         """The youngest that has one of the heads."""
         mine = (one for one in reversed(self._lineages) if one.domain == domain)
         return next((one for one in mine if not heads.isdisjoint(one.heads)), None)
 
-    def _earlier(self, finding: Finding) -> set[_Head]:
+    def _earlier(self, finding: Finding) -> set[Beginning]:
         """What would be the head of the earlier prompt, for each length that heads have."""
         lengths = {head.length for one in self._lineages for head in one.heads}
         earlier = finding.prompt.packed[: finding.seen * TOKEN_BYTES] + finding.theirs
-        return set(_heads(earlier, sorted(lengths)))
+        return set(beginnings(earlier, sorted(lengths)))
 
 
 def _head_end(prompt: Prompt) -> int:
@@ -135,15 +128,3 @@ def _head_end(prompt: Prompt) -> int:
 def _in_head(explanation: Explanation, end: int) -> bool:
     lost = explanation.change in (Change.EVICTED, Change.NEVER_CAPTURED)
     return not lost and explanation.differs_at < end
-
-
-def _heads(packed: bytes, lengths: list[int]) -> Iterator[_Head]:
-    """Beginnings of some tokens, by rising length; one walk for all of them."""
-    digest, at = blake2b(digest_size=16), 0
-    for length in lengths:
-        end = length * TOKEN_BYTES
-        if end > len(packed):
-            return
-        digest.update(memoryview(packed)[at:end])
-        yield _Head(length, digest.digest())
-        at = end

@@ -132,6 +132,8 @@ class Generation:
             choice = self._by_id[event.request_id]
             touched[choice.index] = choice
             choice.hear(event)
+            if isinstance(event, Finished):
+                self._conversations.ended(choice.answer)
             if isinstance(event, Generated | Finished) and choice.followers:
                 self._patient += choice.followers
                 choice.followers = []

@@ -41,6 +41,7 @@ def _stretch(stretch: Stretch, tokenizer: Tokenizer | None) -> dict[str, Any]:
         "bytes_shared": stretch.bytes_shared,
         "age_s": _seconds(stretch.age_s),
         "idle_s": _seconds(stretch.idle_s),
+        "awaited_s": _seconds(stretch.awaited_s),
         "hits": stretch.hits,
         "leases": stretch.leases,
     }

@@ -7,7 +7,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from bench.policies import Gdsf, Marconi, Pinned, lru
+from bench.policies import Gdsf, Marconi, lru
 from flm.core.prompt import BoundaryKind
 from flm.prefix.eviction import (
     PAUSE_S,
@@ -17,6 +17,7 @@ from flm.prefix.eviction import (
     density,
     flm,
     hand_up,
+    pinning,
 )
 from flm.prefix.outgrown import outgrown
 from flm.prefix.stake import stake
@@ -74,6 +75,7 @@ def some_candidates(random: Random) -> list[Candidate]:
             idle_s=random.choice((0.0, 3.0, 900.0)),
             tokens_saved=random.choice((0, 70, 9_000)),
             bytes_freed=random.choice((0, 30, 4_000)),
+            awaited=random.random() < 0.3,
         )
         for number in random.sample(range(50), random.randint(1, 9))
     ]
@@ -84,7 +86,6 @@ RIVALS: dict[str, Policy] = {
     "lru": lru,
     "gdsf": Gdsf(),
     "marconi": Marconi(0.3),
-    "pinned": Pinned(density),
 }
 
 
@@ -144,23 +145,12 @@ def test_gdsf_ages_so_that_what_saved_much_once_goes_at_last() -> None:
     assert number == 6, "five times as dear: four others came and went, and the next ties"
 
 
-def test_what_waits_for_a_tool_is_no_victim_before_the_tool_is_late() -> None:
-    policy = Pinned(density)
-    for took_s in range(1, 12):
-        policy.returned(None, "test", took_s)
-    waiting, other = turn(1), turn(2, tokens_saved=900)
-    assert policy([waiting, other]) == waiting
-    policy.now_s = 100
-    policy.called(1, "test")
-    assert policy([waiting, other]) == other
-    assert policy([waiting]) == waiting, "unless there is nothing else"
-    policy.now_s = 109.9
-    assert policy([waiting, other]) == other
-    policy.now_s = 110
-    assert policy([waiting, other]) == waiting, "nine of ten were back by now"
-    policy.now_s = 100
-    policy.returned(1, "test", 5)
-    assert policy([waiting, other]) == waiting
+def test_pinning_is_density_among_those_that_nothing_is_awaited_of_while_there_are_any() -> None:
+    random = Random(8)
+    for _ in range(200):
+        given = some_candidates(random)
+        free = [each for each in given if not each.awaited]
+        assert pinning(given) == density(free or given)
 
 
 class Conversation:

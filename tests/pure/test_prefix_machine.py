@@ -1,8 +1,9 @@
 """Warm equals cold and the budget is a bound: any traffic, any budget, with and without state."""
 
 import struct
+from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from hypothesis import settings
@@ -19,8 +20,9 @@ from hypothesis.stateful import (
 from flm.core.prompt import Boundary, BoundaryKind, Prompt
 from flm.memory.snapshot import Snapshot
 from flm.prefix.addition import Addition
-from flm.prefix.eviction import POLICIES
-from flm.prefix.lease import Lease
+from flm.prefix.awaited import AWAITED_S_MAX, QUANTILE
+from flm.prefix.eviction import POLICIES, pinning
+from flm.prefix.lease import Lease, Manners
 from flm.prefix.outgrown import outgrown
 from flm.prefix.ranks import RANK, SHARED
 from flm.prefix.room import Standing, candidates, standing
@@ -34,6 +36,48 @@ class Running:
     prompt: Prompt
     lease: Lease
     toy: Toy
+
+
+@dataclass(eq=False)
+class Called:
+    """A reply that called a tool, and the slots that wait for what it says."""
+
+    tokens: tuple[int, ...]
+    way: tuple[int, ...]
+    tool: str
+    since_s: float
+    until_s: float
+    slots: set[int]
+
+
+@dataclass
+class CalledSlowly:
+    """What flm.prefix.awaited does, with the tokens themselves."""
+
+    calls: list[Called] = field(default_factory=list)
+    took_s: dict[str, list[float]] = field(default_factory=dict)
+
+    def add(self, prompt: Prompt, tool: str, slots: set[int], now: float) -> None:
+        offsets = [b.offset for b in prompt.boundaries if b.kind is not BoundaryKind.END]
+        way = prompt.tokens[: offsets[-1]] if offsets else prompt.tokens
+        took_s = sorted(self.took_s.get(tool, []))
+        likely_s = took_s[int(QUANTILE * (len(took_s) - 1))] if took_s else 0.0
+        until_s = now + min(likely_s, AWAITED_S_MAX)
+        self.calls = [each for each in self.calls if each.way != way]
+        self.calls.append(Called(prompt.tokens, way, tool, now, until_s, slots))
+
+    def before(self, tokens: tuple[int, ...]) -> Iterator[Called]:
+        for each in list(self.calls):
+            if len(tokens) > len(each.tokens) and tokens[: len(each.way)] == each.way:
+                yield each
+
+    def went_on(self, tokens: tuple[int, ...], now: float) -> None:
+        for each in self.before(tokens):
+            self.took_s.setdefault(each.tool, []).append(now - each.since_s)
+            self.calls.remove(each)
+
+    def awaited(self, now: float) -> set[int]:
+        return {slot for each in self.calls if each.until_s > now for slot in each.slots}
 
 
 class SaveFailed(Exception):
@@ -86,6 +130,9 @@ class Traffic(RuleBasedStateMachine):
             policy=POLICIES[policy],
         )
         self.log = log
+        self.now = 0.0
+        self.cache.clock = lambda: self.now
+        self.called = CalledSlowly()
         self.history: list[tuple[int, ...]] = [(70_000, 1, 2)]
 
     def draw(self, data: Any) -> Prompt:
@@ -106,6 +153,7 @@ class Traffic(RuleBasedStateMachine):
     def admitted(self, request: Prompt) -> Running:
         tokens = request.tokens
         expected = self.longest_kept(tokens)
+        self.called.went_on(tokens, self.now)
         lease, toy = begin(self.cache, request)
         assert lease.offset == expected
         if self.cache.bytes_max:
@@ -149,6 +197,39 @@ class Traffic(RuleBasedStateMachine):
     def finish(self, running: Running) -> None:
         running.lease.close()
 
+    @rule(running=consumes(running), tool=st.sampled_from(["look", "find"]))
+    def call(self, running: Running, tool: str) -> None:
+        """It ends with a call: the deepest that is kept of it, its end aside, is awaited."""
+        running.lease.close()
+        tokens = running.prompt.tokens
+        lengths = {
+            len(tokens_to(node)): number
+            for number, node in self.cache.slots.items()
+            if node.slot and node.slot.kind is not BoundaryKind.END
+            if tokens_to(node) == tokens[: node.end]
+        }
+        self.called.add(
+            running.prompt, tool, {lengths[max(lengths)]} if lengths else set(), self.now
+        )
+        self.cache.called(running.prompt, [tool])
+
+    @rule(seconds=st.sampled_from([0.5, 3.0, 30.0, 300.0]))
+    def pass_time(self, seconds: float) -> None:
+        self.now += seconds
+
+    @rule(data=st.data())
+    def read_ahead(self, data: Any) -> None:
+        """Whoever waits for what this goes on from waits for what is kept of it."""
+        prompt = self.draw(data)
+        lease, toy = begin(self.cache, prompt, manners=Manners.MODEST)
+        for boundary in prompt.boundaries:
+            toy.read(prompt.tokens[toy.length : boundary.offset])
+            before = set(self.cache.slots)
+            if lease.wants(boundary) and lease.keep(boundary, self.saving(toy)):
+                for each in self.called.before(prompt.tokens):
+                    each.slots |= set(self.cache.slots) - before
+        lease.close()
+
     @invariant()
     def sound(self) -> None:
         if hasattr(self, "cache"):
@@ -189,9 +270,16 @@ class Traffic(RuleBasedStateMachine):
                 and node.end < addition.offset
             )
             assert old == (outgrown_slowly(node) or about_to_be)
-        for given in candidates(cache, stand, any_will_do=True):
-            plain = stake(cache.slots[given.number], stand.held, ROW_BYTES)
-            assert (given.tokens_saved, given.bytes_freed) == plain
+        given, awaited = (
+            list(candidates(cache, stand, any_will_do=True)),
+            self.called.awaited(self.now),
+        )
+        for each in given:
+            plain = stake(cache.slots[each.number], stand.held, ROW_BYTES)
+            assert (each.tokens_saved, each.bytes_freed) == plain
+            assert each.awaited == (each.number in awaited and not each.outgrown)
+        if (going := pinning(given)) and going.awaited:
+            assert all(each.awaited for each in given)
 
     def longest_kept(self, tokens: tuple[int, ...]) -> int:
         """The slow way: against every kept snapshot."""

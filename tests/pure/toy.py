@@ -17,7 +17,7 @@ from flm.devices.device import Array
 from flm.memory.snapshot import Snapshot
 from flm.prefix.cache import PrefixCache
 from flm.prefix.eviction import Policy, flm
-from flm.prefix.lease import Lease
+from flm.prefix.lease import Lease, Manners
 
 HEAD, TURN, OPENER, END = (
     BoundaryKind.HEAD,
@@ -122,9 +122,11 @@ def prompt(tokens: Sequence[int], **offsets: int) -> Prompt:
     return Prompt(tuple(tokens), tuple(Boundary(at, kinds[at]) for at in sorted(kinds)))
 
 
-def begin(cache: PrefixCache, request: Prompt) -> tuple[Lease, Toy]:
+def begin(
+    cache: PrefixCache, request: Prompt, *, manners: Manners = Manners.USUAL
+) -> tuple[Lease, Toy]:
     """What the engine does on admission."""
-    lease = cache.lease(request)
+    lease = cache.lease(request, manners=manners)
     toy = Toy(hybrid=cache.state_bytes > 0)
     toy.restore(lease.snapshots)
     assert toy.length == lease.offset
