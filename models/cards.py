@@ -18,7 +18,6 @@ NOT_YET: Mapping[str, str] = {
     "embed-gemma": "300m",
     "qwen2.5vl-it": "3b",
     "qwen3vl-it": "4b",
-    "translategemma": "4b",
     "whisper-v3": "turbo",
     # of its later versions
     "gemma4-12b": "12b",
@@ -34,7 +33,6 @@ NEEDS: Mapping[str, str] = {
     "qwen2.5vl-it": "pictures",
     "qwen3vl-flash": "pictures",
     "qwen3vl-it": "pictures",
-    "translategemma": "two languages beside each text",
     "whisper-v3": "speech",
 }
 

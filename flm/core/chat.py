@@ -21,7 +21,8 @@ class ToolCall:
 class Message:
     """`role` is system, user, assistant or tool; `content` is flattened text, None if absent.
 
-    `marks` are offsets in `content`, in characters, where the client wants a snapshot.
+    `marks` are offsets in `content`, in characters, where the client wants a snapshot. `languages`
+    are codes: which one a text to translate is in, and which one is wanted.
     """
 
     role: str
@@ -31,6 +32,7 @@ class Message:
     tool_call_id: str | None = None
     name: str | None = None
     marks: tuple[int, ...] = ()
+    languages: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flm.errors import BadRequest, UnsupportedFeature
+from flm.text.translation import languages_said
 
 # Part type -> where its text is.
 TEXT_PARTS = {
@@ -46,6 +47,14 @@ def flat_text(
             if isinstance(part, dict) and is_marked(part):
                 marks.append(length)
     return "\n".join(texts), tuple(marks)
+
+
+def languages(content: str | Sequence[str | dict[str, Any]] | None) -> tuple[str, str] | None:
+    """Of the first part that says both."""
+    for part in content if isinstance(content, list) else ():
+        if isinstance(part, dict) and (said := languages_said(part)):
+            return said
+    return None
 
 
 def is_marked(part: Mapping[str, Any]) -> bool:

@@ -16,7 +16,7 @@ from flm.core.chat import Conversation, Message, ToolCall
 from flm.core.request import Priority, SamplingParams
 from flm.engine.conversation import Terms
 from flm.errors import BadRequest, UnsupportedFeature
-from flm.server.content import flat_text, unmarked
+from flm.server.content import flat_text, languages, unmarked
 from flm.server.policies import arranged
 from flm.server.residence import CLASSES, split_class
 from flm.settings import Settings
@@ -353,6 +353,7 @@ def _message(body: MessageBody, index: int, model: str) -> Message:
         tool_call_id=body.tool_call_id,
         name=body.name,
         marks=marks,
+        languages=languages(body.content),
     )
 
 

@@ -7,6 +7,8 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
+from flm import console
+from flm.core.chat import Conversation
 from flm.engine.answer import Answer
 from flm.engine.conversation import Conversations
 from flm.engine.residency import Resident
@@ -48,6 +50,7 @@ class Preparation:
     def __init__(self, settings: Settings, residence: Residence) -> None:
         self._settings = settings
         self._residence = residence
+        self._untold: set[str] = set()  # models whose clients' tools were said to be left out
 
     def either(self, fields: Mapping[str, Any], key: str | None) -> Prepared:
         """As a plain completion if it has a prompt, else as a chat."""
@@ -58,8 +61,10 @@ class Preparation:
         body = _valid(ChatBody, fields)
         resident = self._residence.find(body.model)
         request_id = _new_id(CHAT)
+        asked = conversation(body, model=resident.card.tag, settings=self._settings)
+        self._warn_of_tools(asked, resident)
         answers = Conversations(resident).chat(
-            conversation(body, model=resident.card.tag, settings=self._settings),
+            asked,
             terms(body, resident.card.sampling),
             request_id=request_id,
             domain=self.domain(key, body.cache_salt),
@@ -88,6 +93,17 @@ class Preparation:
             for prompt, own in zip(prompts, ids, strict=True)
         ]
         return Prepared(body, TEXT, request_id, resident, answers)
+
+    def _warn_of_tools(self, asked: Conversation, resident: Resident) -> None:
+        """Once a model, for agents send the same tools again and again."""
+        tag = resident.card.tag
+        if not asked.tools or tag in self._untold or resident.template.tells_of_tools:
+            return
+        self._untold.add(tag)
+        console.warn(
+            f"{tag} is told of no tools, for its chat template writes none: the "
+            f"{len(asked.tools)} that a client sent are left out (this is said once)"
+        )
 
     def domain(self, key: str | None, salt: str | None) -> str:
         return domain_of(key, salt, shared=self._settings.prefix_shared)

@@ -13,8 +13,9 @@ from flm.core.chat import Conversation, Message, ToolCall
 from flm.core.json_file import read_json_object
 from flm.errors import BadModelFile, BadRequest
 from flm.text.dialects.dialect import Dialect
-from flm.text.dialects.recognise import recognise
+from flm.text.dialects.recognise import recognise, tells_of_tools
 from flm.text.sandbox import RaisedByTemplate, bounded, compiled, time_limit
+from flm.text.translation import TURNS, languages_of, translates, with_languages
 
 SOURCE_CHARS_MAX = 2**20
 
@@ -36,6 +37,8 @@ class ChatTemplate:
             raise BadModelFile(f"the chat template has more than {SOURCE_CHARS_MAX:,} characters")
         self._tokens = {"bos_token": bos_token, "eos_token": eos_token}
         self._template = _compile(source)
+        # For a text without languages, where the model's own template takes none.
+        self._turns = _compile(TURNS) if translates(source) else None
 
     @classmethod
     def load(cls, folder: Path, *, bos_token: str, eos_token: str) -> "ChatTemplate":
@@ -58,6 +61,10 @@ class ChatTemplate:
         """How the model replies to what is rendered."""
         return recognise(self.render)
 
+    @cached_property
+    def tells_of_tools(self) -> bool:
+        return tells_of_tools(self.render)
+
     def render(
         self,
         conversation: Conversation,
@@ -70,17 +77,22 @@ class ChatTemplate:
         Raises BadRequest, in the template's own words where it has any.
         """
         moment = now or datetime.now()
+        template, asked = self._template, _variables(conversation)
+        if self._turns:
+            languages = languages_of(conversation)
+            template = template if any(languages) else self._turns
+            asked["messages"] = with_languages(asked["messages"], languages)
         variables = {
             "documents": None,
             **conversation.template_kwargs,
             **self._tokens,
-            **_variables(conversation),
+            **asked,
             "add_generation_prompt": add_generation_prompt,
             "strftime_now": lambda format: moment.strftime(format),
         }
         try:
             with time_limit():
-                return bounded(self._template.generate(variables))
+                return bounded(template.generate(variables))
         except RaisedByTemplate as error:
             raise BadRequest(str(error), fix=_FIX, param="messages") from error
         except Exception as error:

@@ -9,11 +9,12 @@ import pytest
 from flm.core.chat import DeltaKind, Message
 from flm.core.event import FinishReason
 from flm.llm import LLM
-from flm.text.template import ChatTemplate
+from flm.server.prepare import Preparation
+from flm.text.template import CHATML, ChatTemplate
 from flm.text.tokenizer import Tokenizer
 from tests.server import house as houses
 from tests.server.asking import HELLO, chat, post
-from tests.server.house import TOKENIZER, House, open_house
+from tests.server.house import SETTINGS, TEMPLATE, TOKENIZER, House, open_house
 
 TEXT = {"type": "string"}
 TOOLS: Any = [
@@ -198,3 +199,15 @@ def test_special_tokens_that_mark_calls_are_read_and_never_shown(
             assert json.loads(message["tool_calls"][0]["function"]["arguments"]) == {"at": "it"}
         else:
             assert message["content"] == 'So.[look(at="it")]'
+
+
+@pytest.mark.parametrize(("template", "times"), [(CHATML, 1), (TEMPLATE, 0)])
+def test_tools_that_a_model_is_not_told_of_are_said_to_be_left_out_once(
+    template: str, times: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fields = {"model": "tiny:1m", "messages": HELLO, "tools": TOOLS}
+    with open_house(tmp_path, template=template) as house:
+        preparation = Preparation(SETTINGS, house.residence)
+        for _ in range(2):
+            preparation.chat(fields, None)
+    assert capsys.readouterr().err.count("tiny:1m is told of no tools") == times

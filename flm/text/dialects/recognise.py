@@ -54,15 +54,22 @@ TOOL = {
 def recognise(render: Callable[[Conversation], str]) -> Dialect:
     """PLAIN where the model is told of no tools: nothing it writes is a call then."""
 
-    def rendered(*more: Message, told: bool = True) -> str:
-        try:
-            return render(Conversation((*ASKED, *more), tools=(TOOL,) if told else ()))
-        except FlmError:
-            return ""
-
-    told, untold = rendered(), rendered(told=False)
-    text = told + rendered(CALLED, TOLD)
+    told, untold = _rendered(render), _rendered(render, told=False)
+    text = told + _rendered(render, CALLED, TOLD)
     dialect = next((each for marks, each in ORDER if all(m in text for m in marks)), PLAIN)
     if told == untold and dialect.call_marks:
         return PLAIN
     return dialect
+
+
+def tells_of_tools(render: Callable[[Conversation], str]) -> bool:
+    """Whether a model reads which tools there are."""
+    return _rendered(render) != _rendered(render, told=False)
+
+
+def _rendered(render: Callable[[Conversation], str], *more: Message, told: bool = True) -> str:
+    """Empty where the template refuses."""
+    try:
+        return render(Conversation((*ASKED, *more), tools=(TOOL,) if told else ()))
+    except FlmError:
+        return ""
