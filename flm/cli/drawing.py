@@ -90,6 +90,15 @@ def draw_models(entries: Sequence[Mapping[str, Any]]) -> str:
     return _drawn(*lines)
 
 
+def what_it_takes(entry: Mapping[str, Any]) -> str:
+    """An entry of flm list --json, in words."""
+    disk, memory = f"{entry['footprint']:.2f} GB", entry["memory"]
+    if not memory:
+        return disk
+    fits = {"yes": "fits", "no": "does not fit"}.get(_fits(memory), f"fits {_fits(memory)}")
+    return f"{disk}, {_gib(memory['total_bytes'])} in memory, {fits}"
+
+
 def _fits(memory: Mapping[str, Any]) -> str:
     if memory["fits"]:
         return "yes"

@@ -33,7 +33,7 @@ def command(
 ) -> None:
     """Show the models that can be run: ✅ is on this machine, ⏬ can be pulled.
 
-    On a terminal also what each takes as it would be served, and whether that fits.
+    And what each takes as it would be served, and whether that fits; --quiet leaves both out.
     """
     settings = options.settings_of(context)
     if filter_ not in FILTERS:
@@ -56,19 +56,21 @@ def show_models(settings: Settings) -> None:
 
 
 def _show(entries: list[dict[str, Any]], settings: Settings, *, quiet: bool) -> None:
-    """A table for people; for programs that read it, FastFlowLM's lines."""
-    if entries and not quiet and console.on_terminal():
-        from flm.cli.drawing import draw_models
+    """A table for people; for programs that read it, lines that begin as FastFlowLM's."""
+    from flm.cli.drawing import draw_models, what_it_takes
 
+    if not quiet:
         _measure(entries, settings)
+    if entries and not quiet and console.on_terminal():
         console.write(draw_models(entries))
         return
     console.write("Models:\n")
     if not entries:
         console.write("  No models found for the specified filter.\n")
     for entry in entries:
-        mark = "" if quiet else " ✅" if entry["installed"] else " ⏬"
-        console.write(f"  - {entry['name']}{mark}\n")
+        mark = " ✅" if entry["installed"] else " ⏬"
+        said = "" if quiet else f"{mark}  {what_it_takes(entry)}"
+        console.write(f"  - {entry['name']}{said}\n")
 
 
 def _entries(settings: Settings) -> list[dict[str, Any]]:

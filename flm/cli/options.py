@@ -9,8 +9,9 @@ from flm import console
 from flm.settings import FIELDS, Settings, key, load_settings
 
 
-def _setting(name: str, *also: str, panel: str) -> Any:
-    """An option for the setting `name`; its value is checked where flm.toml's is.
+def _setting(name: str, *also: str, panel: str, help: str = "") -> Any:
+    """An option for the setting `name`; its value is checked where flm.toml's is. `help` is what it
+    means to a command that means something else by it.
 
     A switch takes none: it is there, or says nothing.
     """
@@ -27,7 +28,7 @@ def _setting(name: str, *also: str, panel: str) -> Any:
     return typer.Option(
         f"--{key(name)}",
         *also,
-        help=bounds["help"] + shown,
+        help=(help or bounds["help"]) + shown,
         metavar=metavar,
         rich_help_panel=panel,
         show_default=False,
@@ -48,6 +49,10 @@ Word = str | None
 Host = Annotated[Word, _setting("host", panel=SERVER)]
 Port = Annotated[Word, _setting("port", "-p", panel=SERVER)]
 ApiKeys = Annotated[Words, _setting("api_keys", panel=SERVER)]
+# Of a server that runs.
+ItsHost = Annotated[Word, _setting("host", panel=SERVER, help="address the server listens on")]
+ItsPort = Annotated[Word, _setting("port", "-p", panel=SERVER, help="port the server listens on")]
+ItsApiKeys = Annotated[Words, _setting("api_keys", panel=SERVER, help="key the server asks for")]
 Cors = Annotated[Word, _setting("cors", panel=SERVER)]
 CorsOrigins = Annotated[Words, _setting("cors_origins", panel=SERVER)]
 AllowedHosts = Annotated[Words, _setting("allowed_hosts", panel=SERVER)]

@@ -86,13 +86,20 @@ def test_version_and_port_for_people_and_programs(
     ]
 
 
-def test_list_marks_what_is_here(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_list_marks_what_is_here_and_says_what_fits(
+    mine: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flm.devices.machine.memory_bytes", lambda: 24 * 2**30)
     capsys.readouterr()
     assert run(["list"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "Models:"
-    assert "  - smollm2:135m ⏬" in lines
-    assert lines[-1] == f"  - {mine} ✅"
+    said = {line.split()[1]: line for line in lines[1:]}
+    assert said["smollm2:135m"].startswith("  - smollm2:135m ⏬  ")
+    assert said["smollm2:135m"].endswith("GiB in memory, fits")
+    assert said["qwen3:4b"].endswith("fits with --ctx-len 16384")
+    assert said["qwen3.8:27b"].endswith("does not fit")
+    assert lines[-1].startswith(f"  - {mine} ✅  ")
     assert run(["list", "--filter", "installed", "--quiet"]) == 0
     assert capsys.readouterr().out == f"Models:\n  - {mine}\n"
     assert run(["remove", str(mine)]) == 0
