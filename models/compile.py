@@ -22,6 +22,7 @@ from flm.graph.bundle import (
 from flm.graph.emit import Emitter, WeightStore
 from flm.graph.weights.gguf import GgufFile
 from flm.models.family import Emitted, Source, architecture, family_of, open_source
+from flm.models.growth import bytes_at_most
 
 # Files a Hugging Face folder may bring that the tokenizer and the template are read from.
 TEXT_FILES = (
@@ -30,8 +31,6 @@ TEXT_FILES = (
     "generation_config.json",
     "chat_template.jinja",
 )
-# Packed codes, float32 scales and minimums against the source's bytes, at the most.
-GROWTH_MAX = 2.5
 
 
 def prepare(
@@ -72,8 +71,9 @@ def compile_model(
     try:
         shutil.rmtree(work, ignore_errors=True)
         work.mkdir(parents=True)
-        _check_room(source, work)
-        store = WeightStore(work / WEIGHTS, size_expected=_bytes(source), progress=progress)
+        size = bytes_at_most(opened)
+        _check_room(source, work, size)
+        store = WeightStore(work / WEIGHTS, size_expected=size, progress=progress)
         layouts = {}
         for row_dtype in ROW_DTYPES:
             emitted = _emit(opened, store, Numerics(int8_activations, row_dtype))
@@ -123,14 +123,8 @@ def _write_text(source: Source, folder: Path) -> None:
             shutil.copyfile(source.path / name, folder / name)
 
 
-def _bytes(source: Path) -> int:
-    if source.is_file():
-        return source.stat().st_size
-    return sum(f.stat().st_size for f in source.iterdir() if f.suffix in (".safetensors", ".q4nx"))
-
-
-def _check_room(source: Path, folder: Path) -> None:
-    needed, free = int(_bytes(source) * GROWTH_MAX), shutil.disk_usage(folder).free
+def _check_room(source: Path, folder: Path, needed: int) -> None:
+    free = shutil.disk_usage(folder).free
     if free < needed:
         raise NoRoom(
             f"compiling {source.name} takes up to {needed / 2**30:.1f} GiB in {folder.parent}, "

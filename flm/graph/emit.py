@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
+from os import posix_fallocate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -77,8 +78,8 @@ class WeightStore:
         assert name not in self._stored, name
         stored = Stored(name, dtype, shape, self._end)
         self._end += -(-stored.bytes // ALIGNMENT) * ALIGNMENT
-        with self.path.open("r+b") as file:
-            file.truncate(self._end)
+        with self.path.open("r+b") as file:  # a mapped write that finds no room is a crash
+            posix_fallocate(file.fileno(), stored.offset, self._end - stored.offset)
         self._stored[name] = stored
         self._progress(min(1.0, self._end / max(1, self._size_expected)))
         mapped: Array = np.memmap(

@@ -48,10 +48,11 @@ def store_matrices(store: WeightStore, matrices: Sequence[Matrix]) -> StoredMatr
 
 def store_rows(store: WeightStore, matrix: Matrix) -> StoredMatrix:
     """The same, to be gathered by row: floats [rows, columns], minimums [rows, blocks]."""
-    stored = store_matrices(store, [matrix])
-    if stored.format is None:
+    if matrix.format is None:
         dense = store.get(matrix.name + ".rows") or _write_rows(store, matrix)
-        return StoredMatrix(stored.rows, stored.columns, None, dense)
+        return StoredMatrix(*matrix.shape, None, dense)
+    stored = store_matrices(store, [matrix])
+    assert stored.format
     width = stored.columns * stored.format.bits // 8
     codes = stored.codes.reshaped(stored.codes.name + ".rows", (stored.rows, width))
     minimum = stored.minimum and _turned(store, stored.minimum)

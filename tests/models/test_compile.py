@@ -1,5 +1,6 @@
 """A bundle is whole or made again, and what cannot be compiled leaves no trace."""
 
+import errno
 import json
 from pathlib import Path
 
@@ -8,7 +9,14 @@ import pytest
 
 from flm.errors import BadModelFile, NoRoom, UnsupportedModel
 from flm.graph.bundle import MANIFEST, WEIGHTS, Bundle
+from flm.graph.emit import ALIGNMENT, WeightStore
+from flm.graph.matrices import store_matrices
+from flm.graph.weights.blocks import BlockFormat, Blocks, Matrix
+from flm.graph.weights.gguf import GgufFile
+from flm.graph.weights.gguf_types import BLOCK_TYPES
 from flm.models.compile import compile_model, prepare
+from flm.models.growth import PARTS, bytes_at_most
+from tests.models.drive import FIXTURES, Graph, unpacked
 from tests.models.gguf_writer import tiny_llama
 
 
@@ -92,6 +100,44 @@ def test_no_room_says_how_much_is_needed(
     usage = type("Usage", (), {"free": 10})
     monkeypatch.setattr("shutil.disk_usage", lambda _: usage)
     with pytest.raises(NoRoom, match="GiB"):
+        compile_model(source, tmp_path / "b")
+
+
+@pytest.mark.parametrize("format", {t.format for t in BLOCK_TYPES.values()}, ids=str)
+def test_a_weight_takes_what_its_format_says(format: BlockFormat, tmp_path: Path) -> None:
+    rows, count = 16, 32
+    numbers = np.ones((rows, count), np.float32)
+    codes = np.zeros((rows, count, format.block), np.uint8)
+    blocks = Blocks(format, codes, numbers, numbers if format.minimum else None)
+    shape = (rows, count * format.block)
+    matrix = Matrix("m", shape, format, lambda _: blocks, lambda _: blocks.dense())
+    stored = store_matrices(WeightStore(tmp_path / "w"), [matrix])
+    parts = (stored.codes, stored.scales, stored.minimum)
+    assert sum(part.bytes for part in parts if part) == codes.size * format.weight_bytes
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("llama", "Q4_K_M"), ("qwen35_r1", "Q4_1"), ("qwen35moe", "Q4_0"), ("gemma4", "Q4_0")],
+)
+def test_weights_take_no_more_room_than_is_asked_for_and_little_less(
+    name: str, kind: str, tmp_path: Path
+) -> None:
+    path = FIXTURES / name / f"{name}.{kind}.gguf"
+    file = GgufFile(path if path.exists() else unpacked(path, tmp_path))
+    taken, most = Graph(file, tmp_path).weights_bytes, bytes_at_most(file)
+    pages = len(file.tensors) * PARTS * ALIGNMENT  # of which tiny tensors fill little
+    assert taken - 2**20 < most < 1.3 * taken + pages  # tables of angles are not counted
+
+
+def test_room_that_runs_out_later_is_an_error_and_no_crash(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("flm.graph.emit.posix_fallocate", full)
+    with pytest.raises(NoRoom, match="No space"):
         compile_model(source, tmp_path / "b")
 
 

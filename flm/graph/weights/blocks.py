@@ -29,6 +29,11 @@ class BlockFormat:
     def centre(self) -> int:
         return 1 << (self.bits - 1)
 
+    @property
+    def weight_bytes(self) -> float:
+        """Of a code with its share of the block's scale and minimum."""
+        return self.bits / 8 + 4 * (1 + self.minimum) / self.block
+
 
 @dataclass(frozen=True, slots=True)
 class Blocks:

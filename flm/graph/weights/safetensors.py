@@ -68,26 +68,26 @@ class SafetensorsFolder:
                 f"{path} holds no .safetensors file",
                 fix="give a complete Hugging Face model folder, or a .gguf file",
             )
-        self._tensors: dict[str, StoredTensor] = {}
+        self.tensors: dict[str, StoredTensor] = {}
         for file in found:
-            self._tensors |= _read(file)
+            self.tensors |= _read(file)
 
     @property
     def bits(self) -> int:
         """What matrices are rounded to, where no more is asked for."""
-        size = sum(prod(tensor.shape) * tensor.type.bytes for tensor in self._tensors.values())
+        size = sum(prod(tensor.shape) * tensor.type.bytes for tensor in self.tensors.values())
         return 8 if size <= SMALL_BYTES else 4
 
     def __contains__(self, name: str) -> bool:
-        return name in self._tensors
+        return name in self.tensors
 
     def stored(self, name: str) -> StoredTensor:
-        if name not in self._tensors:
+        if name not in self.tensors:
             raise BadModelFile(
                 f"{self.path}: tensor {name} is missing",
                 fix="the folder is incomplete or of an unknown variant; download it again",
             )
-        return self._tensors[name]
+        return self.tensors[name]
 
     def _refuse_quantized(self) -> None:
         kind, said = self.config.get("model_type"), self.config.get("quantization_config")
