@@ -209,3 +209,5 @@ LIKES = {
         pattern=_hybrid,
     ),
 }
+# Only if asked for by name.
+LARGE = {"qwen35-4b": FOUR_B}
