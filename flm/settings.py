@@ -15,6 +15,7 @@ from flm.errors import BadSettings
 
 TYPO_RATIO_MIN = 0.85  # below, an unknown FLM_ variable is somebody else's
 ON_OFF = ("on", "off")
+DEVICES = ("auto", "cpu", "npu", "npu-sim")  # npu-sim: an NPU's kernels on the CPU, in a simulator
 SYSTEM = ("merge", "strict")
 DEVELOPER = ("inplace", "into-system", "after-system", "one-after-system", "reject")
 KUBERNETES = ("FLM_SERVICE_", "FLM_PORT")  # what it sets for a service called flm
@@ -57,7 +58,7 @@ class Settings:
         "info", "how much is printed", choices=("debug", "info", "warning", "error")
     )
     # the device
-    device: str = _setting("auto", "where the model runs", choices=("auto", "cpu", "npu"))
+    device: str = _setting("auto", "where the model runs", choices=DEVICES)
     threads: int | None = _setting(
         None, "CPU threads (default: one a physical core)", low=1, high=1024
     )

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from flm.devices.npu import COLUMNS_MIN, DRM_MIN, FAMILY, FIRMWARE_MIN, Npu
-from flm.devices.probe import KERNEL_MIN, Machine
-from flm.devices.xrt.opened import Opened
+from flm.devices.probe import KERNEL_MIN, Machine, probe
+from flm.devices.xrt.opened import Opened, open_npu
+from flm.errors import DeviceUnavailable
 
 FIRMWARE_FIX = (
     "update the firmware of the distribution (linux-firmware, amdnpu/17f0_*/npu.sbin), and restart"
@@ -27,6 +28,15 @@ class Check:
     fine: bool
     fix: str = ""
     advice: bool = False
+
+
+def require_npu() -> None:
+    """Raises DeviceUnavailable for the first thing that stands in the way. pyxrt opens the NPU."""
+    machine = probe()
+    opened = open_npu() if machine.npu_ready else None
+    for check in checks(machine, opened):
+        if not check.fine and not check.advice:
+            raise DeviceUnavailable(f"The NPU cannot be used. {check.said}", fix=check.fix)
 
 
 def checks(machine: Machine, opened: Opened | None) -> tuple[Check, ...]:

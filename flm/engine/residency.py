@@ -16,7 +16,6 @@ from flm.engine.plan import (
 )
 from flm.engine.reuse import open_cache
 from flm.engine.thread import EngineThread
-from flm.errors import DeviceUnavailable
 from flm.graph.bundle import WEIGHTS, Bundle
 from flm.memory.lanes import Lanes
 from flm.models.cards import Card
@@ -26,6 +25,8 @@ from flm.runner.runner import Runner
 from flm.settings import Settings
 from flm.text.template import ChatTemplate
 from flm.text.tokenizer import Tokenizer
+
+NPUS = ("npu", "npu-sim")  # of --device
 
 
 def quiet(text: str) -> None:
@@ -89,7 +90,7 @@ def load(
     require_room(plan)
     for line in plan.lines():
         say(line)
-    device = open_device(settings)
+    device = open_device(settings, capacity=plan.context_length + 1, warn=warn)
     tokenizer = Tokenizer.load(bundle.folder)
     template = ChatTemplate.load(
         bundle.folder, bos_token=tokenizer.bos_token, eos_token=tokenizer.eos_token
@@ -150,19 +151,23 @@ def _engine(
 
 
 def require_device(settings: Settings) -> None:
-    """Raises DeviceUnavailable for a device that this version cannot have. Takes no time."""
+    """Raises DeviceUnavailable for an NPU that is not here, or not to be used. Takes a moment."""
+    from flm.devices.readiness import require_npu
+
     if settings.device == "npu":
-        raise DeviceUnavailable(
-            "The NPU runner is not part of this version", fix="start with --device cpu"
-        )
+        require_npu()
 
 
-def open_device(settings: Settings) -> Device:
-    """The device that `--device` names, after its self-test."""
+def open_device(settings: Settings, *, capacity: int, warn: Callable[[str], None]) -> Device:
+    """The device that `--device` names, after its self-test, for up to `capacity` rows a lane."""
     from flm.devices.cpu import CpuDevice
     from flm.devices.machine import cores_physical
     from flm.devices.selftest import self_test
+    from flm.devices.xrt.device import XrtDevice
 
     require_device(settings)
     self_test()
-    return CpuDevice(threads=settings.threads or cores_physical())
+    threads = settings.threads or cores_physical()
+    if settings.device in NPUS:
+        return XrtDevice(settings.device, threads=threads, capacity=capacity, say=warn)
+    return CpuDevice(threads=threads)

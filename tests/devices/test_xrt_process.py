@@ -77,7 +77,7 @@ def trouble(tmp_path: Path, what: str) -> None:
 @pytest.mark.parametrize(
     "message",
     [
-        Open("npu", 4),
+        Open("npu", 4, 8193),
         Allocate(3, SPEC, 4096),
         Load(1, "/model/ä.onnx"),
         Sync(Part(3, 0, 2), True, None),

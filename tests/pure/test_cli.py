@@ -226,7 +226,7 @@ def test_check_names_a_damaged_file(home: Path, capsys: pytest.CaptureFixture[st
         (["list", "--sideways"], "--sideways"),
         (["list", "--filter", "some"], "--filter is 'some'"),
         (["pull", "x", "--log-level", "loud"], "--log-level is 'loud'"),
-        (["run", "smollm2", "Hi", "--device", "npu"], "NPU runner is not part"),
+        (["run", "smollm2", "Hi", "--device", "npu"], "The NPU cannot be used. "),
         (["port", "--config", "none.toml"], "none.toml cannot be read"),
     ],
 )

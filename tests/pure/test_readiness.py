@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 
 from flm.devices import npu as module
+from flm.devices import readiness
 from flm.devices.probe import Machine, probe
-from flm.devices.readiness import checks
+from flm.devices.readiness import checks, require_npu
 from flm.devices.xrt import opened
 from flm.devices.xrt.opened import Opened, open_npu
+from flm.errors import DeviceUnavailable
 from tests.pure.npus import ADDRESS, make_npu
 
 READY = Opened(name="NPU Strix", version="2.26.0")
@@ -187,3 +189,31 @@ def test_without_pyxrt_the_fix_is_to_install_it(
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     said = failures(found(tmp_path), open_npu())
     assert "install XRT" in said["xrt"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "asked", "said", "fix"),
+    [
+        ({"npus": (), "npus_on_bus": ()}, READY, "No NPU device found", "--device cpu"),
+        ({"memlock_mb": 8}, READY, "Memlock Limit: 8 MB", "memlock unlimited"),
+        ({}, Opened(said="No module named 'pyxrt'", fix="install XRT"), "pyxrt", "install XRT"),
+    ],
+)
+def test_an_npu_that_is_asked_for_and_cannot_be_used_is_refused(
+    changes, asked, said, fix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_npu(tmp_path)
+    monkeypatch.setattr(readiness, "probe", lambda: found(tmp_path, **changes))
+    monkeypatch.setattr(readiness, "open_npu", lambda: asked)
+    with pytest.raises(DeviceUnavailable, match=f"The NPU cannot be used. .*{said}") as caught:
+        require_npu()
+    assert fix in caught.value.fix
+
+
+def test_an_npu_that_is_ready_is_not_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_npu(tmp_path)
+    monkeypatch.setattr(readiness, "probe", lambda: found(tmp_path, memlock_mb=4096))
+    monkeypatch.setattr(readiness, "open_npu", lambda: READY)
+    require_npu()

@@ -2,8 +2,8 @@
 
 Invariants:
   * When the worker has ended, hangs, or says that its device has, DeviceLost is raised once. The
-    next command finds a new worker, with the same programs, and buffers of the same numbers whose
-    device's copies are zero.
+    next command finds a new worker, with the same programs and buffers; what the device has in
+    these is not to be relied on.
   * A worker that ends too often is not started again until some time has passed: till then every
     command raises DeviceLost at once.
 """
@@ -124,27 +124,35 @@ class XrtDevice:
         name: str,
         *,
         threads: int = 1,
+        capacity: int = 0,
         command: Sequence[str] = COMMAND,
         still_s_max: float | None = None,
         say: Callable[[str], None] = lambda text: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`say` hears of every worker that was lost, and of the next. Raises DeviceUnavailable."""
+        """`threads`, `capacity`: as Open has them. `say` hears when another worker has taken over.
+
+        Raises DeviceUnavailable.
+        """
         self.arena = Arena.create()
         self.passes = itertools.count(1)
         self.still_s_max = STILL_S_MAX[name] if still_s_max is None else still_s_max
-        self._name, self._threads, self._command = name, threads, command
+        self._opening, self._command = Open(name, threads, capacity), command
         self._say, self._clock = say, clock
         self._numbers = itertools.count(1)
         self._loads: list[Load] = []
         self._allocations: dict[int, Allocate] = {}
         self._unused: deque[int] = deque()  # buffers that nobody has any more
         self._deaths: deque[float] = deque(maxlen=DEATHS_MAX)
-        self._worker: WorkerProcess | None = self._start()
+        try:
+            self._worker: WorkerProcess | None = self._start()
+        except FlmError:
+            self.arena.close()
+            raise
 
     @property
     def name(self) -> str:
-        return self._name
+        return self._opening.device
 
     @property
     def pid(self) -> int | None:
@@ -192,7 +200,7 @@ class XrtDevice:
         """A worker that knows all that the one before it knew."""
         worker = WorkerProcess(self.arena, self._command)
         try:
-            _asked(worker, Open(self._name, self._threads), OPEN_S_MAX)
+            _asked(worker, self._opening, OPEN_S_MAX)
             for load in self._loads:
                 _asked(worker, load, LOAD_S_MAX)
             for allocate in self._allocations.values():
@@ -206,7 +214,7 @@ class XrtDevice:
         now = self._clock()
         if len(self._deaths) == DEATHS_MAX and now - self._deaths[0] < DEATHS_S:
             raise DeviceLost(
-                f"the device's process ended {DEATHS_MAX} times in a short while, "
+                f"The device's process ended {DEATHS_MAX} times in a short while, "
                 f"and is not started again for {DEATHS_S - (now - self._deaths[0]):.0f} s",
                 fix=FIX,
             )
@@ -215,7 +223,7 @@ class XrtDevice:
         except FlmError as error:
             self._deaths.append(self._clock())
             raise DeviceLost(
-                f"the device cannot be opened again: {error.message}", fix=error.fix
+                f"The device cannot be opened again: {error.message}", fix=error.fix
             ) from error
         self._say(f"The device is back after {self._clock() - now:.1f} s")
         return worker

@@ -33,6 +33,7 @@ class Open:
 
     device: str
     threads: int  # for what no kernel computes
+    capacity: int  # rows that a lane may ever hold
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,7 +64,7 @@ class WorkerProcess:
         try:
             self._socket.send(encode(command))
         except OSError as error:
-            raise DeviceLost(f"the device's process {self._ending()}", fix=FIX) from error
+            raise DeviceLost(f"The device's process {self._ending()}", fix=FIX) from error
 
     def ask(self, command: Command, *, still_s_max: float) -> Answer:
         """Its answer. Raises DeviceLost: it has ended, or made no progress for `still_s_max`."""
@@ -74,14 +74,14 @@ class WorkerProcess:
         beats = self._arena.beats
         while not answered.poll(1000 * still_s_max):
             if beats == (beats := self._arena.beats):
-                raise DeviceLost(f"the device has not moved for {still_s_max:g} s", fix=FIX)
+                raise DeviceLost(f"The device has not moved for {still_s_max:g} s", fix=FIX)
         try:
             data = self._socket.recv(MESSAGE_BYTES_MAX)
             answer = decode(data) if data else None
         except (OSError, BadMessage) as error:
-            raise DeviceLost(f"the device's process answers wrongly: {error}", fix=FIX) from error
+            raise DeviceLost(f"The device's process answers wrongly: {error}", fix=FIX) from error
         if not isinstance(answer, Answer):
-            raise DeviceLost(f"the device's process {self._ending()}", fix=FIX)
+            raise DeviceLost(f"The device's process {self._ending()}", fix=FIX)
         return answer
 
     def close(self) -> None:

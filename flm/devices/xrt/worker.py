@@ -38,6 +38,8 @@ from flm.devices.xrt.messages import (
 )
 from flm.errors import DeviceUnavailable, FlmError
 
+SAID_MAX = 2000  # characters of somebody else's error
+
 
 class LocalBuffer(Protocol):
     """As Buffer, but `array`: its host's copy was given to it."""
@@ -91,7 +93,8 @@ class Worker:
             return Failed(type(error).__name__, error.message, error.fix)
         except Exception as error:
             traceback.print_exc()
-            return Failed("DeviceLost", f"the device's process failed: {error!r}", "report it")
+            said = repr(error)[:SAID_MAX]
+            return Failed("DeviceLost", f"The device's process failed: {said}", "report it")
 
     def _do(self, command: Command) -> Answer | None:
         if isinstance(command, Open):
