@@ -82,7 +82,7 @@ class Day:
         self.disk = DiskTier(
             DiskStore(
                 folder / "disk", _identity(), LAYOUT, bytes_max=DISK_BYTES, free_min_bytes=0,
-                read_min=2, warn=_fail,
+                warn=_fail,
             )
         )  # fmt: skip
         self.cache = PrefixCache(

@@ -67,6 +67,24 @@ MUTANTS = (
         'def root(self, domain: str) -> Node:\n        domain = ""',
         DISK[:1],
     ),
+    Mutant(  # memory is written again while somebody looks at it
+        "flm/memory/arrays.py",
+        "    finalize(block, _hand_over, memory).atexit = False\n",
+        "    _hand_over(memory)\n",
+        (f"{PURE}/test_memory_arrays.py",),
+    ),
+    Mutant(  # what is given up and not written again stays beside what is new
+        "flm/memory/arrays.py",
+        "spare.clear()",
+        "pass",
+        (f"{PURE}/test_memory_arrays.py",),
+    ),
+    Mutant(  # and beside the edge that is cut
+        "flm/prefix/lease.py",
+        "with nullcontext() if match.child else reuse():",
+        "with reuse():",
+        (f"{PURE}/test_prefix_budget.py",),
+    ),
     Mutant(  # one future less than all agree on
         "flm/prefix/boundaries.py",
         "found.append((kind, min(",

@@ -5,6 +5,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.mutants import MUTANTS
+
 ROOT = Path(__file__).resolve().parents[1]
 
 # Lowest first. A package may import those before it, never those after it or
@@ -184,3 +186,10 @@ def test_the_design_page_names_no_file_that_is_not_there() -> None:
     here = {str(path.relative_to(ROOT)) for path in ROOT.glob("[!.]*/**/*.py")}
     for name in re.findall(r"[\w/]+\.py\b", (ROOT / "docs" / "design.md").read_text()):
         assert any(f"/{path}".endswith(f"/{name}") for path in here), name
+
+
+def test_mutants_find_their_place() -> None:
+    """Else `python -m tests.mutants`, which takes minutes, is what first says so."""
+    for each in MUTANTS:
+        assert (ROOT / each.file).read_text().count(each.text) == 1, f"{each.file}: {each.text}"
+        assert all((ROOT / test).is_file() for test in each.tests), each.tests

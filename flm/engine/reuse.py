@@ -40,7 +40,6 @@ def open_cache(
                 ),
                 layout,
                 bytes_max=settings.prefix_disk_mb * MIB,
-                read_min=layout.read_min,
                 warn=warn,
             )
         except DiskUnusable as error:

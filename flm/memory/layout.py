@@ -37,6 +37,9 @@ class MemoryTensor:
         heads, width = self.shape
         return heads, count, width
 
+    def held_bytes(self, count: int) -> int:
+        return self.bytes * (count if self.kind is MemoryKind.ROWS else 1)
+
     def spec(self, *, lanes: int, capacity: int) -> TensorSpec:
         """For `lanes` lanes with room for `capacity` rows each."""
         return TensorSpec(self.name, (lanes, *self.held(capacity)), self.dtype)

@@ -10,12 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 
-import numpy as np
-
 from flm.devices.device import Array
-from flm.memory.layout import MemoryLayout, MemoryTensor
 
-BLOCK_BYTES = 64 * 2**20
 COPY_THREADS = 2
 ALONE_BYTES_MAX = 2**20  # for so little no thread is woken
 
@@ -31,16 +27,6 @@ class Snapshot:
         assert self.start < self.end, f"empty snapshot at {self.start}"
         for name, array in self.rows.items():
             assert array.shape[1] == self.end - self.start, f"{name}: {array.shape[1]} rows"
-
-
-def empty_rows(layout: MemoryLayout, count: int) -> dict[str, Array]:
-    """Arrays [heads, count, width] for `count` rows of each rows tensor."""
-    return _empty(layout.rows, count)
-
-
-def empty_state(layout: MemoryLayout) -> dict[str, Array]:
-    """An array for each state tensor; they lie apart from rows, which may outlive them."""
-    return _empty(layout.state, 1)
 
 
 def copy(pairs: Iterable[tuple[Array, Array]]) -> None:
@@ -66,29 +52,3 @@ def _copy(jobs: list[tuple[Array, Array]]) -> None:
 @cache
 def _copiers() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(COPY_THREADS, thread_name_prefix="flm-copy")
-
-
-def _empty(tensors: tuple[MemoryTensor, ...], count: int) -> dict[str, Array]:
-    """They share a few blocks, because a large one comes in large pages: that fills them several
-    times as fast as an array each. What is kept is given up whole, so a block costs no room.
-    """
-    arrays: dict[str, Array] = {}
-    for together in _blocks(tensors, count):
-        block, end = np.empty(sum(t.bytes for t in together) * count, np.uint8), 0
-        for tensor in together:
-            start, end = end, end + tensor.bytes * count
-            arrays[tensor.name] = block[start:end].view(tensor.dtype).reshape(tensor.held(count))
-    return arrays
-
-
-def _blocks(tensors: tuple[MemoryTensor, ...], count: int) -> list[list[MemoryTensor]]:
-    blocks: list[list[MemoryTensor]] = []
-    room = 0
-    for tensor in tensors:
-        size = tensor.bytes * count
-        if size > room:
-            blocks.append([])
-            room = BLOCK_BYTES
-        blocks[-1].append(tensor)
-        room -= size
-    return blocks

@@ -5,6 +5,7 @@ trie goes, except what the prompt itself outgrows once it keeps.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -12,15 +13,17 @@ from flm.core.finding import Fate, FateKind, Finding
 from flm.core.prompt import Boundary, BoundaryKind, Prompt
 from flm.core.sizes import MIB
 from flm.devices.device import Array
+from flm.memory.arrays import reuse
 from flm.memory.snapshot import Snapshot
 from flm.prefix.addition import Addition
 from flm.prefix.tally import SKIPS
-from flm.prefix.trie import TOKEN_BYTES, Node, Slot
+from flm.prefix.trie import TOKEN_BYTES, Match, Node, Slot
 
 if TYPE_CHECKING:
     from flm.prefix.cache import PrefixCache
 
 Save = Callable[[int, int], Snapshot]  # (start, end) -> rows of [start, end), state at end
+Saved = tuple[Node, Mapping[str, Array]]  # where the rows are, and the state at its end
 FORKS_MAX = 4  # of one prompt, beside the boundaries it came with
 
 
@@ -154,8 +157,8 @@ class Lease:
         match = cache.trie.find(addition.domain, addition.tokens)
         if not addition.slots(match):
             cache.renew(match.node, addition, self.kept_at, logits)
-        elif not being_written(match.child) and cache.make_room(addition):
-            node, state = self._save(addition, save)
+        elif saved := self._saved(addition, match, save):
+            node, state = saved
             slot = cache.put(node, addition.kind, self.kept_at, state, logits, self.agent)
             if addition.modest:
                 slot.ahead = max(0, addition.offset - self.kept_to)
@@ -194,8 +197,15 @@ class Lease:
         if self.kept_at is None and self.offset:
             assert self.snapshots[-1].state is not None, "nothing left to restore from"
 
-    def _save(self, addition: Addition, save: Save) -> tuple[Node, Mapping[str, Array]]:
-        """What is not kept yet, into the room that was made: the node and the state at its end."""
+    def _saved(self, addition: Addition, match: Match, save: Save) -> Saved | None:
+        """What is not kept yet, in room made for it; None: there is none."""
+        if being_written(match.child):
+            return None
+        # To cut an edge takes of that room for a moment, so what was given up has to be returned.
+        with nullcontext() if match.child else reuse():
+            return self._save(addition, save) if self._cache.make_room(addition) else None
+
+    def _save(self, addition: Addition, save: Save) -> Saved:
         trie = self._cache.trie
         match = trie.find(addition.domain, addition.tokens)
         start = addition.start(match)

@@ -11,9 +11,10 @@ from flm.core.alike import common_length
 from flm.core.step import Span, Step
 from flm.core.tensor import TensorSpec
 from flm.devices.device import IDS, LAST, LOGITS, OFFSETS, Array, Buffer, Device, Program
+from flm.memory.arrays import empty
 from flm.memory.lanes import Lanes
 from flm.memory.layout import MemoryLayout
-from flm.memory.snapshot import Snapshot, copy, empty_rows, empty_state
+from flm.memory.snapshot import Snapshot, copy
 from flm.runner.batch import adjacent
 
 
@@ -87,7 +88,7 @@ class Runner:
         held = self._lanes[lane]
         assert end <= len(held.resident), f"rows up to {end} were not all read by prefill"
         assert not self._layout.state or end == held.rows, f"the state is that of {held.rows}"
-        rows, state = empty_rows(self._layout, end - start), empty_state(self._layout)
+        rows, state = empty(self._layout, end - start)
         buffers = self._lanes.buffers(lane, lane + 1)
         pairs = []
         for name, array in rows.items():

@@ -62,7 +62,6 @@ def store_for(folder: Path, layout: MemoryLayout, *, bytes_max: int = 4 * MIB) -
         layout,
         bytes_max=bytes_max,
         free_min_bytes=0,
-        read_min=2 if layout.state else 1,
         warn=lambda line: None,
         window=8,
     )

@@ -33,8 +33,10 @@ class DiskMachine(EngineMachine):
         rows=st.sampled_from([40, 100, 200]),
         slots_max=st.sampled_from([None, 2]),
         gain_min=st.sampled_from([1, 8]),
+        before=st.lists(paths, min_size=1, max_size=3),
     )
-    def start(self, layout, lanes, chunk_len_max, rows, slots_max, gain_min) -> None:
+    def start(self, layout, lanes, chunk_len_max, rows, slots_max, gain_min, before) -> None:
+        """The disk has what was asked for `before`."""
         memory: MemoryLayout = LAYOUTS[layout]
         DiskMachine.runs += 1
         super().start(layout, lanes, chunk_len_max, rows, slots_max, gain_min)
@@ -53,14 +55,23 @@ class DiskMachine(EngineMachine):
             during=self.during,
             disk=self.tier,
         )
+        for path in before:
+            self.serve(path, SAMPLINGS[0], 1)
 
     @rule(path=paths, sampling=samplings, max_tokens=st.integers(1, 3))
     def serve(self, path, sampling, max_tokens) -> None:
         """A whole request, and a quiet moment."""
         self.submit(path, sampling, max_tokens, True)
-        self.rig.until(lambda: not self.rig.engine.busy)
+        self.finish()
         self.write(4)
         self.forget()
+
+    def finish(self) -> None:
+        """All that was asked for."""
+        while self.rig.engine.busy or self.rig.engine.waiting:
+            self.rig.until(lambda: not self.rig.engine.busy, steps_max=2000)
+            assert self.tier.reads.jobs or not self.rig.engine.waiting, "waits for nothing"
+            self.tier.reads.run_all()
 
     @rule()
     def forget(self) -> None:
@@ -109,10 +120,7 @@ class DiskMachine(EngineMachine):
         if not hasattr(self, "rig"):
             return
         self.failing = False
-        while self.rig.engine.busy or self.rig.engine.waiting:
-            self.rig.until(lambda: not self.rig.engine.busy, steps_max=2000)
-            assert self.tier.reads.jobs or not self.rig.engine.waiting, "waits for nothing"
-            self.tier.reads.run_all()
+        self.finish()
         assert not self.rig.cache.leases
         assert not self.rig.cache.fetches
         for name, asked in self.asked.items():
@@ -139,4 +147,4 @@ def test_warm_equals_cold_with_a_disk_and_every_request_ends(tmp_path) -> None:
         )
     finally:
         shutil.rmtree(DiskMachine.folder, ignore_errors=True)
-    assert DiskMachine.fetched > 3  # 6 to 33, as the draws fall
+    assert DiskMachine.fetched >= DiskMachine.runs  # one a run, on average

@@ -28,8 +28,16 @@ STATE = (
     MemoryTensor("chain", MemoryKind.STATE, (3, 7), "float32"),
     MemoryTensor("tail", MemoryKind.STATE, (5,), "uint8"),
 )
-STATELESS, HYBRID = MemoryLayout(ROWS), MemoryLayout((*STATE, *ROWS))
-RECURRENT = MemoryLayout(STATE)
+
+
+class ToyLayout(MemoryLayout):
+    """Of a model that reads a lone token like any other, whatever it carries."""
+
+    read_min = first_min = 1
+
+
+STATELESS, HYBRID = ToyLayout(ROWS), ToyLayout((*STATE, *ROWS))
+RECURRENT = ToyLayout(STATE)
 VOCABULARY = 11
 # A file system in memory, if there is one: to sync there costs nothing.
 QUICK = Path("/dev/shm") if Path("/dev/shm").is_dir() else None

@@ -12,7 +12,7 @@ from typing import Any
 from flm.core.finding import Fate
 from flm.core.prompt import Prompt
 from flm.core.tensor import MemoryKind
-from flm.memory.layout import MemoryLayout, MemoryTensor
+from flm.memory.layout import MemoryTensor
 from flm.memory.snapshot import Snapshot
 from flm.prefix.cache import PrefixCache
 from flm.prefix.disk.store import DiskStore
@@ -20,7 +20,7 @@ from flm.prefix.disk.tier import DiskTier
 from flm.prefix.eviction import Policy, flm
 from flm.prefix.fetch import Fetch
 from flm.prefix.trie import Node
-from tests.pure.disk import MIB, QUICK, WINDOW, identity, packed
+from tests.pure.disk import MIB, QUICK, WINDOW, ToyLayout, identity, packed
 from tests.pure.toy import ROW_BYTES, STATE_BYTES, Log, begin, cold, prompt
 
 ROWS = (
@@ -28,7 +28,7 @@ ROWS = (
     MemoryTensor("values", MemoryKind.ROWS, (2, 3), "int16"),
 )
 STATE = MemoryTensor("chain", MemoryKind.STATE, (STATE_BYTES,), "uint8")
-LAYOUTS = {True: MemoryLayout((*ROWS, STATE)), False: MemoryLayout(ROWS)}
+LAYOUTS = {True: ToyLayout((*ROWS, STATE)), False: ToyLayout(ROWS)}
 __all__ = ["QUICK", "Told", "ToldTier", "ToyDisk", "packed"]
 
 

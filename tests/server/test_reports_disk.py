@@ -42,7 +42,6 @@ class Machine:
             layout,
             bytes_max=64 * MIB,
             free_min_bytes=0,
-            read_min=2 if layout.state else 1,
             warn=self.warnings.append,
         )
         tier = DiskTier(store, write_bytes_per_s_max=None)

@@ -15,8 +15,8 @@ from zlib import crc32
 import numpy as np
 
 from flm.devices.device import Array
+from flm.memory.arrays import empty_rows
 from flm.memory.layout import MemoryLayout
-from flm.memory.snapshot import empty_rows
 from flm.prefix.disk.stored import Piece
 
 # Raised when the same snapshot would be written as other bytes.

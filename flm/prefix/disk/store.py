@@ -23,8 +23,8 @@ import numpy as np
 
 from flm.core.sizes import mib
 from flm.devices.device import Array
+from flm.memory.arrays import empty
 from flm.memory.layout import MemoryLayout
-from flm.memory.snapshot import empty_rows, empty_state
 from flm.prefix.disk.draft import Draft, frame_bytes
 from flm.prefix.disk.folder import Folder
 from flm.prefix.disk.frames import HEAD, WINDOW_TOKENS, Frame, RowsFormat, Torn
@@ -49,12 +49,10 @@ class DiskStore:
         *,
         bytes_max: int,
         free_min_bytes: int = DISK_FREE_MIN_BYTES,
-        read_min: int = 1,
         warn: Callable[[str], None],
         clock: Callable[[], float] = time.time,
         window: int = WINDOW_TOKENS,
     ) -> None:
-        self.read_min, self._first_min = read_min, layout.first_min
         self.clock = clock  # seconds since 1970
         self._layout = layout
         self._state_bytes = frame_bytes(layout.state_bytes)
@@ -95,12 +93,12 @@ class DiskStore:
     def find(self, domain: str, tokens: bytes) -> Stored | None:
         """The deepest place that a prompt of `tokens` can start from.
 
-        With state only snapshots are; without, every row that leads to one. At least `read_min`
-        tokens are left to compute, unless all are kept and the logits of the last. A prompt that
-        one short pass reads starts from nothing.
+        With state only snapshots are; without, every row that leads to one. What a pass reads at
+        least is left to compute, unless all are kept and the logits of the last. A prompt that one
+        short pass reads starts from nothing.
         """
         length = len(tokens) // TOKEN_BYTES
-        if length < self._first_min:
+        if length < self._layout.first_min:
             return None
         with self._lock:
             way = self._tree.way(domain, tokens)
@@ -109,7 +107,7 @@ class DiskStore:
             whole = way[-1][0].entries.get(length) if way[-1][1] == length else None
             if whole and whole.logits_bytes:
                 return self._stored(way, whole, length, whole=True)
-            furthest = max(0, length - self.read_min)
+            furthest = max(0, length - self._layout.read_min)
             for segment, stop in reversed(way):
                 stop = min(stop, furthest)
                 if self._layout.state_bytes:
@@ -295,7 +293,7 @@ class DiskStore:
 
     def _read(self, stored: Stored, start: int) -> Loaded:
         assert 0 <= start <= stored.offset
-        rows = empty_rows(self._layout, stored.offset - start) if start < stored.offset else {}
+        rows, state = empty(self._layout, stored.offset - start)
         for part in stored.parts:
             wanted = range(max(start, part.start), part.stop)
             if wanted:
@@ -304,7 +302,6 @@ class DiskStore:
                 extent = range(part.start, part.end)
                 with self._reading(part.segment, ".rows") as file:
                     self._form.read(file, part.segment, extent, wanted, into)
-        state = empty_state(self._layout)
         frame = Frame(stored.entry, 0, stored.offset)
         if state:
             with self._reading(stored.entry, ".state") as file:
