@@ -22,10 +22,11 @@ COMMANDS = (
     "validate",
     "bench",
     "cache",
+    "kernels",
     "version",
     "port",
 )
-GROUPS = {"cache"}  # commands that have commands
+GROUPS = {"cache", "kernels"}  # commands that have commands
 # Options that take no value: the word after them is not theirs.
 SWITCHES = {
     "-j",
@@ -39,6 +40,7 @@ SWITCHES = {
     "--prefix-shared",
     "--text",
     "--yes",
+    "--simulate",
     "-y",
 }
 # click's, or typer's own copy of it

@@ -109,9 +109,16 @@ def npus(root: Path) -> tuple[Npu, ...]:
         opened, drm, mode = _asked(node)
         found.append(
             Npu(
-                *(f"/{node.relative_to(root)}", opened, COLUMNS.get(chip.family, 0)),
-                *(numbers(text(place / "fw_version")), drm, chip.name, chip.family),
-                *(device, revision, mode),
+                node=f"/{node.relative_to(root)}",
+                opened=opened,
+                columns=COLUMNS.get(chip.family, 0),
+                firmware=numbers(text(place / "fw_version")),
+                drm=drm,
+                name=chip.name,
+                family=chip.family,
+                device=device,
+                revision=revision,
+                power_mode=mode,
             )
         )
     return tuple(found)

@@ -109,8 +109,13 @@ def _kernel(folder: Path, said: dict[str, Any], container: Xclbin) -> KernelEntr
         for value in said["values"]
     )
     entry = KernelEntry(
-        *(said["folder"], said["design"], said["parameters"], said["name"]),
-        *(words, arguments, values),
+        said["folder"],
+        said["design"],
+        said["parameters"],
+        said["name"],
+        words,
+        arguments,
+        values,
     )
     try:
         for end in (min, max):

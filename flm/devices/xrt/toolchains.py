@@ -147,9 +147,9 @@ class MlirAie:
 
 def _compiled(kernel: Sampled, sample: int, flags: Sequence[str], work: Path) -> tuple[Path, Words]:
     """In a folder of its own: aiecc takes up objects that it finds."""
-    from aie import iron  # type: ignore[import-not-found]
-    from aie.iron.device import from_name  # type: ignore[import-not-found]
-    from aie.utils.compile.jit.compilabledesign import (  # type: ignore[import-not-found]
+    from aie import iron
+    from aie.iron.device import from_name
+    from aie.utils.compile.jit.compilabledesign import (
         CompilableDesign,
     )
 

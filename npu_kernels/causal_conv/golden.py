@@ -1,0 +1,17 @@
+"""Golden vectors of one token."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from npu_kernels.causal_conv.reference import causal_conv
+from npu_kernels.golden import Expected, Golden, spread
+
+
+def golden(design: str, parameters: Mapping[str, int], random: np.random.Generator) -> Golden:
+    channels, taps = parameters["N"], parameters["TAPS"]
+    x, weight = spread(random, channels), spread(random, taps, channels)
+    tail = spread(random, taps - 1, channels)
+    y, following = causal_conv(x.astype(np.float64), weight, tail, bool(parameters["SILU"]))
+    before = [x, weight, tail, np.zeros_like(x)]
+    return Golden(before, [Expected("y", y), Expected("tail", following)])

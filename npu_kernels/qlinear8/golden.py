@@ -1,0 +1,13 @@
+"""Golden vectors."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from npu_kernels.golden import Golden
+from npu_kernels.qlinear.golden import product
+from npu_kernels.qlinear8 import reference
+
+
+def golden(design: str, parameters: Mapping[str, int], random: np.random.Generator) -> Golden:
+    return product(reference.pack, reference.qlinear8, reference.CENTRE, parameters, random)
