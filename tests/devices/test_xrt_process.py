@@ -82,7 +82,7 @@ def trouble(tmp_path: Path, what: str) -> None:
         Load(1, "/model/ä.onnx"),
         Sync(Part(3, 0, 2), True, None),
         Sync(Part(3, 0, 2), False, (4, 9)),
-        Run(1, 77, (("ids", Part(1, 0, 1)), ("keys", Part(3, 0, 1)))),
+        Run(1, 77, ("ids", "keys"), (1, 0, 1, 3, 0, 1)),
         Close(),
         Done(),
         Loaded((SPEC,), ()),

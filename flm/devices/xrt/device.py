@@ -101,7 +101,8 @@ class XrtProgram:
 
     def run(self, buffers: Mapping[str, Buffer]) -> None:
         number = next(self._device.passes)
-        command = Run(self._number, number, tuple((n, _place(b)) for n, b in buffers.items()))
+        places = tuple(each for buffer in buffers.values() for each in _place(buffer))
+        command = Run(self._number, number, tuple(buffers), places)
         with self._lock:
             self._running = number
         try:
@@ -250,6 +251,6 @@ def _asked(worker: WorkerProcess, command: Command, still_s_max: float) -> Answe
     return answer
 
 
-def _place(buffer: Buffer) -> Part:
+def _place(buffer: Buffer) -> tuple[int, int, int]:
     assert isinstance(buffer, XrtBuffer), f"{buffer.spec.name} is not on this device"
-    return buffer.place
+    return buffer.place.buffer, buffer.place.start, buffer.place.stop

@@ -67,11 +67,19 @@ class Sync:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """`number` is this pass's alone: a cancel names it."""
+    """`number` is this pass's alone: a cancel names it. `places`: buffer, start and stop of each of
+    `names`, flat, for there are many and this is said for each token.
+    """
 
     program: int
     number: int
-    buffers: tuple[tuple[str, Part], ...]
+    names: tuple[str, ...]
+    places: tuple[int, ...]
+
+    @property
+    def buffers(self) -> dict[str, Part]:
+        columns = (self.places[first::3] for first in range(3))
+        return {name: Part(*place) for name, *place in zip(self.names, *columns, strict=True)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +109,7 @@ class Failed:
 
 Command = Open | Allocate | Free | Load | Sync | Run | Close
 Answer = Done | Loaded | Failed
+_PLAIN = (int, str, bool)
 _KINDS: dict[str, type[Command | Answer]] = {
     kind.__name__: kind for kind in (*get_args(Command), *get_args(Answer))
 }
@@ -139,9 +148,12 @@ def _checked(kind: Any, value: Any) -> Any:
     if origin is UnionType:
         return None if value is None and NoneType in inner else _checked(inner[0], value)
     if origin is tuple and isinstance(value, list):
-        kinds = inner[:1] * len(value) if inner[-1] is Ellipsis else inner
-        return tuple(_checked(*each) for each in zip(kinds, value, strict=True))
-    if kind in (int, str, bool) and type(value) is kind:
+        if inner[-1] is Ellipsis:
+            if inner[0] in _PLAIN and {type(each) for each in value} <= {inner[0]}:
+                return tuple(value)  # the long ones
+            inner = inner[:1] * len(value)
+        return tuple(_checked(*each) for each in zip(inner, value, strict=True))
+    if kind in _PLAIN and type(value) is kind:
         return value
     if is_dataclass(kind) and isinstance(value, dict):
         return _message(kind, value)

@@ -127,7 +127,7 @@ class Worker:
             self._arena.beat()
             return self._arena.cancelled != command.number
 
-        buffers = {name: self._part(part) for name, part in command.buffers}
+        buffers = {name: self._part(part) for name, part in command.buffers.items()}
         self._programs[command.program].run(buffers, go_on)
 
     def _part(self, part: Part) -> LocalBuffer:
