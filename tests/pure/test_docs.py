@@ -51,12 +51,20 @@ def test_the_catalogue_in_the_docs_is_that_of_the_cards() -> None:
 
 def test_every_option_the_docs_name_exists() -> None:
     known = {key(name) for name in FIELDS} | {"help", "json", "force", "quiet", "filter", "config"}
-    known |= {"text", "yes", "cache-salt"}
+    known |= {"text", "yes", "cache-salt", "model", "report", "simulate"}
+    known |= {"ulimit"}  # docker's
     for page in PAGES:
         if page.name == "design.md":
             continue
         for option in re.findall(r"(?<![\w-])--([a-z][a-z-]+)", page.read_text()):
             assert option in known, f"{page.name}: --{option}"
+
+
+def test_every_test_the_docs_name_exists() -> None:
+    for page in PAGES:
+        for file, name in re.findall(r"`(test_\w+\.py)::(test_\w+)`", page.read_text()):
+            (path,) = (ROOT / "tests").rglob(file)
+            assert f"def {name}(" in path.read_text(), f"{page.name}: {file}::{name}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
