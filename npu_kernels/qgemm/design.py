@@ -12,22 +12,32 @@ import numpy as np
 
 from npu_kernels.columns import Column, columns_of, program
 from npu_kernels.designs import array, external
+from npu_kernels.manifest import DATA_BYTES_MAX, STACK_BYTES
 from npu_kernels.qlinear.reference import CHUNK_BYTES, COLUMNS, ROWS
 
 FOLDER = Path(__file__).parent
-GROUPS_MAX = 4  # whose sums a core has room for
+GROUPS_MAX = 4  # of rows, whose sums a core keeps: each is a call more in its program
 RUN = 1024  # bytes of a chunk: a transfer's innermost dimension is below 4096
 
 
 def build(T: int, N: int, KB: int) -> Any:
+    kernels = [external(FOLDER, symbol, {"T": T}) for symbol in ("qgemm", "qgemm_finish")]
+    return multiplying(T, N, KB, kernels, CHUNK_BYTES)
+
+
+def multiplying(
+    T: int, N: int, KB: int, kernels: Sequence[tuple[Any, dict[str, Any]]], chunk_bytes: int
+) -> Any:
+    """By the kernels that multiply and finish."""
     from aie import iron
     from aie.iron.controlflow import range_
 
     count = columns_of(N // ROWS)
-    some = next(n for n in range(GROUPS_MAX, 0, -1) if N // ROWS // count % n == 0)
+    held = STACK_BYTES + 2 * chunk_bytes + (512 + 256) * T  # x, and y twice
+    most = min((DATA_BYTES_MAX - held) // (128 * T), GROUPS_MAX)
+    some = next(n for n in range(most, 0, -1) if N // ROWS // count % n == 0)
     rows, row_types = external(FOLDER, "qgemm_rows", {"T": T})
-    multiply, types = external(FOLDER, "qgemm", {"T": T})
-    finish, finish_types = external(FOLDER, "qgemm_finish", {"T": T})
+    (multiply, types), (finish, finished) = kernels
     tiles = iron.ObjectFifo(row_types["tiles"], name="tiles", depth=2)
 
     def tile(x: Any, tiles: Any, rows: Any) -> None:
@@ -51,15 +61,15 @@ def build(T: int, N: int, KB: int) -> Any:
     first = Column(0, {"x": row_types["x"]}, {}, depth=2, row=3)
     columns = [first.runs(tile, tiles.prod(), rows)]
     for number in range(count):
-        column = Column(number, {"chunk": types["chunk"]}, {"y": finish_types["y"]}, depth=2)
+        column = Column(number, {"chunk": types["chunk"]}, {"y": finished["y"]}, depth=2)
         sums = [iron.Buffer(types["sums"], name=f"sums{number}.{n}") for n in range(some)]
         columns.append(column.runs(body, tiles.cons(depth=1), sums, multiply, finish))
-    weights = array(N // ROWS * KB * CHUNK_BYTES, np.uint8)
+    weights = array(N // ROWS * KB * chunk_bytes, np.uint8)
     hosts = [array(COLUMNS * T * KB), weights, array(T * N)]
-    return program(_sequence(T, N, KB, some), hosts, columns)
+    return program(_sequence(T, N, KB, some, chunk_bytes), hosts, columns)
 
 
-def _sequence(T: int, N: int, KB: int, some: int) -> Any:
+def _sequence(T: int, N: int, KB: int, some: int, chunk_bytes: int) -> Any:
     """Round by round, each of `some` groups of rows a core."""
     from aie import iron
     from aie.helpers.taplib import TensorAccessPattern
@@ -76,9 +86,9 @@ def _sequence(T: int, N: int, KB: int, some: int) -> Any:
                 own = number * share + start
                 chunks = TensorAccessPattern(
                     weights.shape,
-                    own * KB * CHUNK_BYTES,
-                    [KB, some, CHUNK_BYTES // RUN, RUN],
-                    [CHUNK_BYTES, KB * CHUNK_BYTES, RUN, 1],
+                    own * KB * chunk_bytes,
+                    [KB, some, chunk_bytes // RUN, RUN],
+                    [chunk_bytes, KB * chunk_bytes, RUN, 1],
                 )
                 into_chunks.fill(weights, tap=chunks, group=group)
                 places = TensorAccessPattern(y.shape, own * ROWS, [some, T, ROWS], [ROWS, N, 1])

@@ -2,28 +2,21 @@
 // x: bfloat16 tiles [tokens / 8][32 k / 8][8][8]; sums: float32 tiles [tokens / 8][4][8][8], of
 // tokens by even rows up to 16, even rows from there on, odd rows, odd rows; begun where start is 0,
 // else added to.
-#include "tiles.hpp"
-
-using some = aie::vector<uint16, 32>;
+#include "products.hpp"
 
 // A block's weights of eight pairs' rows, even ones or odd ones: 32 columns in tiles [4][., 8][8].
 inline void weights_of(const uint8_t *codes, const bfloat16 *scale, const bfloat16 *minimum,
                        bool odd, bfloat16 *to) {
-    const auto four = [](const bfloat16 *place) {
-        const auto eight = aie::load_v<8>(place);
-        return aie::concat(eight, eight, eight, eight);
-    };
-    const auto d = four(scale);
-    // 128 + code, as bits: what it is too much is taken off the minimum.
-    const auto least = aie::msc(aie::accum<accfloat, 32>(four(minimum)), d,
+    const auto d = four_times(scale);
+    // Codes come with 128, and 8 is in their middle.
+    const auto least = aie::msc(aie::accum<accfloat, 32>(four_times(minimum)), d,
                                 aie::broadcast<bfloat16, 32>(bfloat16(136.0f)));
     for (int32_t k = 0; k < 4; ++k) {
         const auto pairs = aie::load_v<64>(codes + 128 * k);
         for (int32_t half = 0; half < 2; ++half) {
-            const some both = pairs.extract<32>(half).unpack();
-            const some code = odd ? aie::downshift(both, 4) : aie::bit_and(uint16(15), both);
-            const auto value = aie::bit_or(uint16(0x4300), code).cast_to<bfloat16>();
-            aie::store_v(to + 256 * k + 32 * half, aie::mac(least, value, d).to_vector<bfloat16>());
+            const auto both = pairs.extract<32>(half).unpack();
+            const auto code = above_128(odd ? aie::downshift(both, 4) : aie::bit_and(15, both));
+            aie::store_v(to + 256 * k + 32 * half, aie::mac(least, code, d).to_vector<bfloat16>());
         }
     }
 }
@@ -39,14 +32,6 @@ extern "C" void qgemm(const uint8_t *chunk, const bfloat16 *x, float *sums, int3
             weights_of(chunk + 1024 + 512 * block + 64 * (part & 1), scales + place,
                        minimums + place, part >> 1, weights + 64 * part);
         }
-        for (int32_t eight = 0; eight < tokens / 8; ++eight)
-            for (int32_t part = 0; part < 4; ++part) {
-                float *place = sums + 64 * (4 * eight + part);
-                auto sum = start || block ? tiles::product(tiles::load(place)) : tiles::zero();
-                for (int32_t k = 0; k < 4; ++k)
-                    sum.mac(tiles::load_halves(x + 64 * (32 * eight + 4 * block + k)),
-                            tiles::load_halves(weights + 64 * (4 * k + part)));
-                tiles::store(place, sum.to_vector<float>());
-            }
+        add_block(sums, x, weights, tokens, block, !start && !block);
     }
 }
