@@ -50,8 +50,8 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """Values side by side in one buffer, each with the byte it begins at; what lies between is zero.
-    A host brings them together.
+    """Values side by side in one buffer, each with the byte it begins at, and zeros between them: a
+    host brings them together.
     """
 
     parts: tuple[tuple[int, Value], ...]

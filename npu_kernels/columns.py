@@ -30,13 +30,15 @@ class Column:
         drained: Mapping[str, Any],
         *,
         depth: int = 1,
+        depths: Mapping[str, int] | None = None,
         row: int = 2,
     ) -> None:
         from aie.iron import ObjectFifo
         from aie.iron.device import Tile
 
         def fifo(name: str, type_: Any) -> Any:
-            return ObjectFifo(type_, name=f"{name}{number}", depth=depth)
+            held = (depths or {}).get(name, depth)
+            return ObjectFifo(type_, name=f"{name}{number}", depth=held)
 
         ins = [fifo(name, type_) for name, type_ in filled.items()]
         outs = [fifo(name, type_) for name, type_ in drained.items()]

@@ -1,20 +1,10 @@
 // GatedDelta of 32 tokens, what all value columns of a head share.
-// gates: a and b [32] of the tokens, bias and rate in 16 lanes each. operands: bfloat16 tiles [8][8],
+// opened: as gates.cc leaves it, the head's is a lane of it. operands: bfloat16 tiles [8][8],
 // keys and queries, [4][width / 8] each, as rows.cc leaves them; then, written here, [4][4][high, low]
 // each, the inverse of what the tokens' changes have to do with one another, by beta, and the scores:
 // nothing above the diagonal. factors: what is left of the state at each token [32], and of each
 // token's change after the last [32]; what the state loses in all, in 16 lanes.
-#include "softplus.hpp"
 #include "tiles.hpp"
-
-// Sums of the lanes so far.
-inline float32::floats<16> so_far(float32::floats<16> v) {
-    for (int32_t step = 1; step < 16; step *= 2) {
-        const auto first = aie::mask<16>::from_uint32((1u << step) - 1);
-        v = aie::add(v, aie::select(aie::shuffle_up_rotate(v, step), aie::zeros<float, 16>(), first));
-    }
-    return v;
-}
 
 inline tiles::floats dots(const bfloat16 *a, const bfloat16 *b, int32_t width) {
     auto sum = tiles::zero();
@@ -52,25 +42,23 @@ inline void invert(bfloat16 *matrix) {
     }
 }
 
-extern "C" void gated_delta_prepare(const float *gates, bfloat16 *operands, float *factors,
-                                    int32_t width) {
+extern "C" void gated_delta_prepare(const float *opened, bfloat16 *operands, float *factors,
+                                    int32_t width, int32_t head) {
     aie::set_rounding(aie::rounding_mode::conv_even);
     const auto zero = aie::zeros<float, 16>();
-    alignas(64) float fallen[32], beta[32]; // logarithms of what is left; how far values are followed
-    auto last = zero;
-    for (int32_t i = 0; i < 32; i += 16) {
-        const auto opened = softplus(aie::add(aie::load_v<16>(gates + i), aie::load_v<16>(gates + 64)));
-        const auto steps = float32::product(aie::load_v<16>(gates + 80), opened);
-        const auto sums = aie::add(so_far(steps), last);
-        last = aie::broadcast<float, 16>(sums.get(15));
-        aie::store_v(fallen + i, sums);
-        aie::store_v(beta + i, float32::sigmoid(aie::load_v<16>(gates + 32 + i)));
-        aie::store_v(factors + i, float32::exponential(sums));
+    alignas(64) float fallen[32], beta[32];
+    for (int32_t token = 0; token < 32; ++token) {
+        fallen[token] = opened[16 * token + head];
+        beta[token] = opened[512 + 16 * token + head];
     }
-    for (int32_t i = 0; i < 32; i += 16)
-        aie::store_v(factors + 32 + i,
-                     float32::exponential(aie::sub(last, aie::load_v<16>(fallen + i))));
-    aie::store_v(factors + 64, aie::sub(aie::broadcast<float, 16>(1.0f), float32::exponential(last)));
+    const auto last = aie::broadcast<float, 16>(fallen[31]);
+    for (int32_t i = 0; i < 32; i += 16) {
+        const auto sums = aie::load_v<16>(fallen + i);
+        aie::store_v(factors + i, float32::exponential(sums));
+        aie::store_v(factors + 32 + i, float32::exponential(aie::sub(last, sums)));
+    }
+    aie::store_v(factors + 64,
+                 aie::sub(aie::broadcast<float, 16>(1.0f), float32::exponential(last)));
 
     const bfloat16 *keys = operands, *queries = keys + 32 * width;
     bfloat16 *inverse = operands + 64 * width, *scores = inverse + 2048;

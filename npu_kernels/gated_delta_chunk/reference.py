@@ -18,6 +18,8 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 TOKENS = 32
 COLUMNS = 16  # of a head's state, to a slice
+PART = 512  # values: what is not state comes in parts of so many
+LANES, COLUMNS_MAX = 16, 8
 
 
 def gated_delta_chunk(
@@ -35,3 +37,14 @@ def gated_delta_chunk(
     y = (left * (query @ state) + scores @ change) * scale
     lasting = np.exp(fallen[-1] - fallen)[:, None] * change
     return y, state * left[-1] + key.T @ lasting
+
+
+def constants(bias: Array, rate: Array, columns: int) -> Array:
+    """[heads] each to [8, 512]: of the heads of each of the array's columns, in 16 lanes."""
+    packed = np.zeros((COLUMNS_MAX, PART), np.float32)
+    for own, *both in zip(
+        packed, *(np.split(each, columns) for each in (bias, rate)), strict=False
+    ):
+        for start, part in zip((0, LANES), both, strict=True):
+            own[start : start + len(part)] = part
+    return packed

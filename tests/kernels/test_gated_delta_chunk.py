@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from npu_kernels.bf16 import bits_of, rounded
+from npu_kernels.columns import columns_of
 from npu_kernels.gated_delta import reference as one_by_one
-from npu_kernels.gated_delta_chunk.reference import TOKENS, gated_delta_chunk
-from tests.kernels.host import SANITIZERS, Array, Rig, held, needs_compiler, unwritten
+from npu_kernels.gated_delta_chunk.reference import TOKENS, constants, gated_delta_chunk
+from tests.kernels.host import SANITIZERS, Array, Rig, dispatch, held, needs_compiler, unwritten
 
 
 class Tokens:
@@ -33,16 +34,28 @@ class Tokens:
         return y, state
 
 
+def opened(rig: Rig, heads: list[Tokens]) -> Array:
+    """Gates of up to 16 heads."""
+    a, b = np.zeros((2, TOKENS, 16), np.float32)
+    for lane, head in enumerate(heads):
+        a[:, lane], b[:, lane] = head.a, head.b
+    bias, rate = (np.array([getattr(h, name) for h in heads]) for name in ("bias", "rate"))
+    parts, out = [constants(bias, rate, 1)[0], a, b], unwritten(1056)
+    for turn, part in enumerate(parts):
+        rig("gated_delta_chunk_gates", held(part), out, turn)
+    return out
+
+
 def run(rig: Rig, given: Tokens, state: Array) -> Array:
     """y [tokens, width]; state, in slices, is changed."""
     width = given.value.shape[1]
-    lanes = [np.full(16, each) for each in (given.bias, given.rate)]
-    gates = held(np.concatenate([given.a, given.b, *lanes]).astype(np.float32))
     operands, factors = unwritten(64 * width + 4096, np.uint16), unwritten(80)
-    for place, (rows, factor) in enumerate(((given.key, 1), (given.query, given.scale))):
-        single = held(rows.astype(np.float32))
-        rig("gated_delta_rows", single, operands, width, place, bits_of(factor))
-    rig("gated_delta_prepare", gates, operands, factors, width)
+    rows = np.concatenate([given.key, given.query]).astype(np.float32).reshape(-1, 512)
+    for number, part in enumerate(rows):
+        first = number * 512 // width
+        factor = bits_of(1 if first < TOKENS else given.scale)
+        rig("gated_delta_rows", held(part), operands, width, first, factor)
+    rig("gated_delta_prepare", opened(rig, [given]), operands, factors, width, 0)
     y = np.empty((TOKENS, width), np.float32)
     for number, before in enumerate(state):
         columns = slice(16 * number, 16 * number + 16)
@@ -63,6 +76,18 @@ def test_the_reference_is_token_by_token(alike: float) -> None:
     exact, following = given.exact(state)
     np.testing.assert_allclose(y, exact, atol=1e-10)
     np.testing.assert_allclose(after, following, atol=1e-10)
+
+
+@needs_compiler
+def test_gates_of_some_heads() -> None:
+    random, rig = np.random.default_rng(6), Rig("gated_delta_chunk")
+    heads = [Tokens(random, 16) for _ in range(3)]
+    got = opened(rig, heads)[:1024].reshape(2, TOKENS, 16)
+    for lane, head in enumerate(heads):
+        bias, rate = (np.array(each) for each in (head.bias, head.rate))
+        decay, beta = one_by_one.gates(head.a, head.b, bias, rate)
+        np.testing.assert_allclose(got[0, :, lane], np.cumsum(np.log(decay)), rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(got[1, :, lane], beta, rtol=1e-4)
 
 
 @needs_compiler
@@ -103,6 +128,44 @@ def test_tokens_beyond_the_end_change_nothing() -> None:
     before = mine.copy()
     run(rig, given, mine)
     np.testing.assert_allclose(mine, before, rtol=1e-6)
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("keys", "heads", "width"),
+    [(2, 4, 32), (4, 8, 64), pytest.param(16, 32, 128, marks=pytest.mark.slow)],
+)
+def test_the_design(keys: int, heads: int, width: int) -> None:
+    """A chunk after another, over a state that stays where it is."""
+    random, rig = np.random.default_rng(keys), Rig("gated_delta_chunk")
+    exact = random.standard_normal((heads, width, width))
+    state = held(one_by_one.pack(exact.astype(np.float32)))
+    bias, rate = random.standard_normal(heads), -np.exp(random.uniform(-6, 1, heads))
+    packed = held(constants(bias, rate, columns_of(keys)))
+    parameters = {"KH": keys, "H": heads, "W": width, "SCALE": bits_of(width**-0.5)}
+    for _ in range(2):
+        given = [Tokens(random, width) for _ in range(heads)]
+        for number, each in enumerate(given):
+            shared = given[number - number % (heads // keys)]
+            each.query, each.key = shared.query, shared.key
+            each.bias, each.rate = bias[number], rate[number]
+        of_keys = given[:: heads // keys]
+        rows = [
+            np.stack([each.query for each in of_keys], axis=1),
+            np.stack([each.key for each in of_keys], axis=1),
+            np.stack([each.value for each in given], axis=1),
+            np.stack([each.a for each in given], axis=1),
+            np.stack([each.b for each in given], axis=1),
+            np.zeros(16),
+        ]
+        inputs = held(np.concatenate([each.ravel() for each in rows]).astype(np.float32))
+        y = unwritten((TOKENS, heads, width))
+        counters = dispatch(rig, "gated_delta_chunk", parameters, [inputs, packed, state, y])
+        after = [each.exact(before) for each, before in zip(given, exact, strict=True)]
+        exact = np.stack([each[1] for each in after])
+        rig.check(y, np.stack([each[0] for each in after], axis=1))
+        rig.check(one_by_one.unpack(state), exact)
+        assert counters.bytes_written == state.nbytes + y.nbytes  # once each
 
 
 @needs_compiler
