@@ -98,6 +98,19 @@ def test_what_cannot_be_kept_is_read_again_with_the_reply(tmp_path, layout, gene
     assert rig.tokens("a") == calm.tokens("a")
 
 
+@layouts
+def test_the_logits_kept_of_a_prompt_are_its_own_not_its_reply_s(tmp_path, layout) -> None:
+    rig = Rig(tmp_path, layout=layout, chunk_len_max=256)
+    rig.engine.submit(request_of("a", CONVERSATION, max_tokens=12))
+    rig.until(lambda: len(rig.tokens("a")) == 7)
+    rig.engine.clear(CONVERSATION.domain)
+    rig.uses_left = 0
+    rig.run()
+    rig.run(request_of("b", CONVERSATION, max_tokens=12))
+    assert rig.finished("b").usage.cached_tokens == 90
+    assert rig.tokens("b") == rig.tokens("a")
+
+
 def test_what_was_kept_outlives_the_device(tmp_path) -> None:
     rig = Rig(tmp_path, layout=STATEFUL)
     rig.run(request_of("a", CONVERSATION))
