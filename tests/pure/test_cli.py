@@ -89,7 +89,7 @@ def test_version_and_port_for_people_and_programs(
 def test_list_marks_what_is_here_and_says_what_fits(
     mine: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("flm.devices.machine.memory_bytes", lambda: 24 * 2**30)
+    monkeypatch.setattr("flm.devices.machine.memory_bytes", lambda: 22 * 2**30)
     capsys.readouterr()
     assert run(["list"]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -148,7 +148,7 @@ def listed(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, dict[st
 def test_list_says_what_fits_this_machine_at_the_chosen_context(
     mine: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("flm.devices.machine.memory_bytes", lambda: 24 * 2**30)
+    monkeypatch.setattr("flm.devices.machine.memory_bytes", lambda: 22 * 2**30)
     usual, short = listed(capsys), listed(capsys, "--ctx-len", "512", "--lanes", "1")
     assert usual.pop(str(mine)) is None  # no card
     assert usual["smollm2:135m"]["fits"]
@@ -168,7 +168,7 @@ def test_list_says_what_fits_this_machine_at_the_chosen_context(
 def test_list_is_a_table_where_a_person_looks(
     mine: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("flm.devices.machine.memory_bytes", lambda: 24 * 2**30)
+    monkeypatch.setattr("flm.devices.machine.memory_bytes", lambda: 22 * 2**30)
     monkeypatch.setattr(console, "on_terminal", lambda: True)
     capsys.readouterr()
     assert run(["list"]) == 0
