@@ -15,10 +15,10 @@ from tests.models.gguf_writer import write_gguf
 
 Floats = npt.NDArray[np.float32]
 
-WITHOUT_SUFFIX = ("layer_scalar", "A_log", "dt_bias")
-WITH_VISION = ("qwen35",)
+WITHOUT_SUFFIX = ("layer_scalar", "A_log", "dt_bias", "sinks")
 # What is published beside a text model, and read past.
 BESIDE = ("mtp.", "model.visual.")
+WITH_VISION = "model.language_model."  # instead of model., where there is a picture tower
 # What transformers calls a tensor, by what llama.cpp calls it.
 PUBLISHED = {
     "token_embd": "model.embed_tokens",
@@ -72,9 +72,16 @@ OTHERWISE = {
     ("qwen35", "ssm_conv1d"): "linear_attn.conv1d",
     ("qwen35", "ssm_norm"): "linear_attn.norm",
     ("qwen35", "ssm_out"): "linear_attn.out_proj",
+    ("qwen35", "ffn_gate_inp"): "mlp.gate",
+    ("qwen35", "ffn_gate_inp_shexp"): "mlp.shared_expert_gate",
+    ("qwen35", "ffn_gate_shexp"): "mlp.shared_expert.gate_proj",
+    ("qwen35", "ffn_up_shexp"): "mlp.shared_expert.up_proj",
+    ("qwen35", "ffn_down_shexp"): "mlp.shared_expert.down_proj",
+    ("gpt-oss", "attn_sinks"): "self_attn.sinks",
+    ("gpt-oss", "ffn_gate_inp"): "mlp.router",
 }
 INTERLEAVED = ("llama", "granite", "smollm3")  # whose query and key rows the converter permutes
-NORMS_LESS_ONE = ("gemma3", "qwen35")  # to whose norms the converter adds 1
+NORMS_LESS_ONE = ("gemma3", "qwen35", "qwen35moe")  # to whose norms the converter adds 1
 
 
 def floats(file: GgufFile) -> dict[str, Floats]:
@@ -112,8 +119,12 @@ def published(
     """A Hugging Face folder of the same model as floats (`values`, or what flm reads), under
     transformers' names: beside `config`, tensors.json lists each, of the first layer that has it.
     """
-    tensors: dict[str, npt.NDArray[np.generic]] = {**published_tensors(file, values)}
     wanted = json.loads(config.with_name("tensors.json").read_text())
+    sees = any(name.startswith(WITH_VISION) for name in wanted)
+    tensors: dict[str, npt.NDArray[np.generic]] = {
+        name.replace("model.", WITH_VISION, 1) if sees else name: array
+        for name, array in published_tensors(file, values).items()
+    }
     for name, shape in wanted.items():
         if name.startswith(BESIDE):
             tensors[name] = np.full(shape, np.nan, np.float32)
@@ -138,13 +149,18 @@ def bfloat16(array: npt.NDArray[np.generic]) -> npt.NDArray[np.uint16]:
 def published_tensors(
     file: GgufFile, values: Mapping[str, Floats] | None = None
 ) -> dict[str, Floats]:
-    tensors = {}
+    tensors: dict[str, Floats] = {}
+    experts: dict[str, dict[str, Floats]] = {}  # by layer
     kind = file.text("general.architecture")
     ahead = int(file.number(f"{kind}.nextn_predict_layers", 0))
     layers = int(file.number(f"{kind}.block_count")) - ahead
     past = ("rope_", *(f"blk.{layers + i}." for i in range(ahead)))
     for name, array in (values or floats(file)).items():
         if name.startswith(past):
+            continue
+        if "_exps." in name:
+            _, layer, tensor = name.split(".", 2)
+            experts.setdefault(layer, {})[tensor] = array
             continue
         if kind in INTERLEAVED and name.endswith(("attn_q.weight", "attn_k.weight")):
             key = "head_count" if "attn_q" in name else "head_count_kv"
@@ -153,12 +169,54 @@ def published_tensors(
             array = np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(array.shape)
         if kind in NORMS_LESS_ONE and name.endswith("norm.weight") and "ssm" not in name:
             array = array - 1
+        if f"{kind}.ssm.group_count" in file.metadata:
+            array = _heads_in_order(file, kind, name, array)
         if name.endswith(("shortconv.conv.weight", "ssm_conv1d.weight")):
             array = array[:, None]
         if name.endswith("ssm_a"):
             array = np.log(-array)
+        if name.endswith("ffn_gate_inp_shexp.weight"):
+            array = array.reshape(1, -1)
         tensors[published_name(kind, name)] = array
+    for layer, parts in experts.items():
+        for name, array in _published_experts(kind, parts).items():
+            tensors[f"model.layers.{layer}.mlp.experts.{name}"] = array
     return tensors
+
+
+def _heads_in_order(file: GgufFile, kind: str, name: str, array: Floats) -> Floats:
+    """Value heads beside those of the same key head, where llama.cpp takes turns."""
+    keys, values, width = (
+        int(file.number(f"{kind}.ssm.{key}"))
+        for key in ("group_count", "time_step_rank", "state_size")
+    )
+
+    def ordered(part: Floats, axis: int = 0) -> Floats:
+        before, after = part.shape[:axis], part.shape[axis + 1 :]
+        turns = part.reshape(*before, values // keys, keys, -1, *after)
+        return np.ascontiguousarray(turns.swapaxes(axis, axis + 1)).reshape(part.shape)
+
+    first = 2 * keys * width if name.endswith(("attn_qkv.weight", "ssm_conv1d.weight")) else 0
+    if first:
+        return np.concatenate([array[:first], ordered(array[first:])])
+    if name.endswith("ssm_out.weight"):
+        return ordered(array, axis=1)
+    return ordered(array) if re.search("attn_gate|ssm_(alpha|beta|a$|dt)", name) else array
+
+
+def _published_experts(kind: str, parts: Mapping[str, Floats]) -> dict[str, Floats]:
+    """Gate and up in one: Qwen's one after the other; GPT-OSS's by turns, and turned round."""
+    gate, up, down = (parts[f"ffn_{name}_exps.weight"] for name in ("gate", "up", "down"))
+    if kind != "gpt-oss":
+        return {"gate_up_proj": np.concatenate([gate, up], axis=1), "down_proj": down}
+    gate_bias, up_bias = (parts[f"ffn_{name}_exps.bias"] for name in ("gate", "up"))
+    gate_up = np.stack([gate, up], axis=2).reshape(len(gate), -1, gate.shape[2])
+    return {
+        "gate_up_proj": np.ascontiguousarray(gate_up.swapaxes(1, 2)),
+        "gate_up_proj_bias": np.stack([gate_bias, up_bias], axis=2).reshape(len(gate), -1),
+        "down_proj": np.ascontiguousarray(down.swapaxes(1, 2)),
+        "down_proj_bias": parts["ffn_down_exps.bias"],
+    }
 
 
 def published_name(kind: str, name: str) -> str:
@@ -166,9 +224,7 @@ def published_name(kind: str, name: str) -> str:
     assert parts, name
     layer, tensor, suffix = parts.groups()
     where = f"model.layers.{layer}." if layer else ""
-    theirs = where + (OTHERWISE.get((kind, tensor)) or PUBLISHED[tensor])
-    if kind in WITH_VISION:
-        theirs = theirs.replace("model.", "model.language_model.", 1)
+    theirs = where + (OTHERWISE.get((kind.removesuffix("moe"), tensor)) or PUBLISHED[tensor])
     return theirs if theirs.endswith(WITHOUT_SUFFIX) else f"{theirs}.{suffix}"
 
 

@@ -12,7 +12,6 @@ from flm.errors import BadModelFile
 from flm.graph.weights.gguf import GgufFile
 from flm.graph.weights.safetensors import SafetensorsFolder
 from flm.models.gptoss import graph as gptoss
-from flm.models.qwen35moe import names
 from tests.models.drive import (
     FIXTURES,
     Graph,
@@ -21,7 +20,7 @@ from tests.models.drive import (
     kl,
     unpacked,
 )
-from tests.models.rewritten import PUBLISHED, float_gguf, floats, write_safetensors
+from tests.models.rewritten import PUBLISHED, float_gguf, floats, published, write_safetensors
 
 TYPES = {"qwen35moe": "Q4_0", "gptoss": "MXFP4_MOE"}
 
@@ -125,28 +124,25 @@ def test_a_number_that_cannot_be_is_named(
         Graph(GgufFile(broken), tmp_path)
 
 
-def test_published_tensors_are_called_so() -> None:
-    """Of those that a mixture has in a place of its own; Qwen3.5's tests read the rest."""
-    folder = FIXTURES / "qwen35moe" / "hf"
-    theirs = json.loads((folder / "tensors.json").read_text())
-    ours = {name.format(layer) for name in names.HUGGING_FACE.values() for layer in (0, 3)}
-    assert set(theirs) <= ours
+def test_a_published_folder_of_experts_equals_transformers(tmp_path: Path) -> None:
+    name = "qwen35moe"
+    file = GgufFile(unpacked(FIXTURES / name / f"{name}.Q4_0.gguf", tmp_path))
+    folder = published(file, FIXTURES / name / "hf" / "config.json", tmp_path / "hf")
+    expected = np.load(FIXTURES / name / "expected.npz")
+    graph = Graph(SafetensorsFolder(folder, quantized=False), tmp_path)
+    assert_parity(graph, expected, "Q4_0.exact")
 
 
 def test_gpt_oss_is_turned_as_published_not_as_llama_cpp_turns_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """transformers' logits are of the weights before quantisation, which alone costs 0.03."""
+    monkeypatch.setenv("ORT_QMOE_CPU_QNBIT_GEMM", "fp32")
     file = GgufFile(unpacked(FIXTURES / "gptoss" / "gptoss.MXFP4_MOE.gguf", tmp_path))
     expected = np.load(FIXTURES / "gptoss" / "expected.npz")
-    away = []
-    for truncate in (gptoss.TRUNCATE, not gptoss.TRUNCATE):
-        monkeypatch.setattr(gptoss, "TRUNCATE", truncate)
-        folder = tmp_path / f"{truncate}"
-        folder.mkdir()
-        got = Graph(file, folder).read(expected["ids"], [96])
-        away.append(kl(expected["hf_truncate_false.rows"][-1], got))
-    assert away[0] < 0.1 < 0.5 < away[1]
+    wanted, theirs = (expected[f"MXFP4_MOE.{name}.rows"] for name in ("untruncated", "exact"))
+    got = Graph(file, tmp_path).read(expected["ids"], [96])
+    np.testing.assert_allclose(got, wanted[-1], atol=2e-4, rtol=0)
+    assert kl(wanted[-1], theirs[-1]) > 0.1
 
 
 def published_gpt_oss(file: GgufFile, folder: Path, *, truncate: bool) -> Path:

@@ -28,11 +28,12 @@ def test_layers_that_predict_ahead_are_read_past(tmp_path: Path) -> None:
     assert_parity(graph, np.load(R1 / "expected.npz"), "Q4_1.exact")
 
 
-def test_published_checkpoints_equal_transformers(tmp_path: Path) -> None:
-    file = GgufFile(R1 / "qwen35_r1.Q4_1.gguf")
-    folder = published(file, R1 / "hf" / "config.json", tmp_path / "hf")
-    source = SafetensorsFolder(folder, quantized=False)
-    assert_parity(Graph(source, tmp_path), np.load(R1 / "expected.npz"), "Q4_1.exact")
+@pytest.mark.parametrize(("folder", "kind"), [(R1, "Q4_1"), (K4V8, "Q4_K_M")])
+def test_published_checkpoints_equal_transformers(folder: Path, kind: str, tmp_path: Path) -> None:
+    file = GgufFile(folder / f"{folder.name}.{kind}.gguf")
+    theirs = published(file, folder / "hf" / "config.json", tmp_path / "hf")
+    source = SafetensorsFolder(theirs, quantized=False)
+    assert_parity(Graph(source, tmp_path), np.load(folder / "expected.npz"), f"{kind}.exact")
 
 
 @pytest.fixture(scope="module")
