@@ -34,9 +34,9 @@ class Site:
         return (self.base + self.factor * value) % WORD
 
 
-def find(streams: Mapping[int, Words]) -> tuple[Site, ...]:
-    """Three values at least: two draw a line through anything."""
-    if len(streams) < 3:
+def find(streams: Mapping[int, Words], *, all_there_are: bool = False) -> tuple[Site, ...]:
+    """Three values at least, for two draw a line through anything; unless there are no others."""
+    if len(streams) < 3 and not all_there_are:
         raise StreamFault("site", "streams", f"{len(streams)} values; three tell a line")
     values = sorted(streams)
     if len({len(streams[value]) for value in values}) > 1:

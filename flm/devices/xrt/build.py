@@ -129,10 +129,16 @@ def _entry(
 
 
 def _samples(design: Design, parameters: Mapping[str, int]) -> tuple[Mapping[str, int], ...]:
-    """All at their least; then each alone at its next and its most; last, all at their most."""
+    """All at their least; then each alone at its next, if it has one, and at its most; last, all at
+    their most.
+    """
     bounds = {value.name: value.bounds(parameters) for value in design.values}
     least = {name: low for name, (low, _) in bounds.items()}
-    alone = [least | {name: at} for name, (low, high) in bounds.items() for at in (low + 1, high)]
+    alone = [
+        least | {name: at}
+        for name, (low, high) in bounds.items()
+        for at in (min(low + 1, high), high)
+    ]
     last = [{name: high for name, (_, high) in bounds.items()}] if bounds else []
     return (least, *alone, *last)
 
@@ -145,21 +151,23 @@ def _values(sampled: Sampled, streams: Sequence[Words]) -> list[dict[str, Any]]:
     moved: dict[int, str] = {}
     for number, value in enumerate(values):
         chosen = (0, 1 + 2 * number, 2 + 2 * number)
+        built = {sampled.samples[n][value.name]: streams[n] for n in chosen}
+        least, most = min(built), max(built)
         try:
-            sites = find({sampled.samples[n][value.name]: streams[n] for n in chosen})
+            sites = find(built, all_there_are=most - least < 2)
         except StreamFault as fault:
             raise _unpatchable(sampled, value.name, str(fault)) from fault
-        if not sites:
+        if not sites and most > least:
             raise _unpatchable(sampled, value.name, "it changes no word")
         for site in sites:
             if site.index in moved:
                 what = f"word {site.index} follows {moved[site.index]} as well"
                 raise _unpatchable(sampled, value.name, what)
             moved[site.index] = value.name
-            patched[site.index] = site.word(site.most)
-        said.append(
-            {"name": value.name, "kind": value.kind, "sites": [asdict(site) for site in sites]}
-        )
+            patched[site.index] = site.word(most)
+        bounds = {"least": least, "most": most}
+        places = {"sites": [asdict(site) for site in sites]}
+        said.append({"name": value.name, "kind": value.kind, **bounds, **places})
     if not np.array_equal(patched, streams[-1]):
         raise _unpatchable(sampled, "and".join(moved.values()), "together they move other words")
     return said

@@ -105,7 +105,7 @@ def _kernel(folder: Path, said: dict[str, Any], container: Xclbin) -> KernelEntr
     file = folder / said["instructions"]["file"]
     words = _words(_hashed(file, said["instructions"]["sha256"]), file)
     values = tuple(
-        Value(value["name"], value["kind"], tuple(Site(**site) for site in value["sites"]))
+        Value(**{**value, "sites": tuple(Site(**site) for site in value["sites"])})
         for value in said["values"]
     )
     entry = KernelEntry(
@@ -118,9 +118,9 @@ def _kernel(folder: Path, said: dict[str, Any], container: Xclbin) -> KernelEntr
         values,
     )
     try:
-        for end in (min, max):
-            at = {v.name: end((s.least, s.most)) for v in values for s in v.sites[:1]}
-            check_words(entry.words(**at), NPU2, [argument.nbytes for argument in arguments])
+        sizes = [argument.nbytes for argument in arguments]
+        check_words(entry.words(**{value.name: value.least for value in values}), NPU2, sizes)
+        check_words(entry.words(**{value.name: value.most for value in values}), NPU2, sizes)
     except StreamFault as fault:
         raise BadKernelPackage(f"{file} breaks a rule of the NPU: {fault}.") from fault
     return entry

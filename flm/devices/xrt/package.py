@@ -58,10 +58,14 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """What changes from pass to pass, and the words that say it. `kind`: rtp, offset, length."""
+    """What changes from pass to pass, its bounds, and the words that say it. `kind`: rtp, offset,
+    length.
+    """
 
     name: str
     kind: str
+    least: int
+    most: int
     sites: tuple[Site, ...]
 
 
@@ -82,6 +86,7 @@ class KernelEntry:
         assert set(values) == {value.name for value in self.values}, (self.name, values)
         words = self.instructions.copy()
         for value in self.values:
+            assert value.least <= values[value.name] <= value.most, (self.name, value, values)
             for site in value.sites:
                 words[site.index] = site.word(values[value.name])
         return words
