@@ -18,7 +18,7 @@ def build(N: int, TAPS: int, SILU: int) -> Any:
     from aie.helpers.taplib import TensorAccessPattern
 
     count = columns_of(N // RUN)
-    tile = _tile(N // count, TAPS)
+    tile = tile_of(N // count, 3 * TAPS)  # x, y, weights, the tail and the next
     kernel, types = external(Path(__file__).parent, "causal_conv", {"TILE": tile, "TAPS": TAPS})
 
     def rows(taken: int, start: int) -> Any:
@@ -48,10 +48,10 @@ def build(N: int, TAPS: int, SILU: int) -> Any:
     return program(sequence, hosts, columns)
 
 
-def _tile(channels: int, taps: int) -> int:
-    """Of a core's channels those that it holds at once: all, or the largest part that fits."""
-    most = (DATA_BYTES_MAX - STACK_BYTES) // (12 * taps)  # x, y, weights, the tail and the next
-    runs = channels // RUN
-    return next(
-        channels // n for n in range(1, runs + 1) if runs % n == 0 and channels // n <= most
-    )
+def tile_of(channels: int, values: int) -> int:
+    """Of a core's channels those that it holds at once, so many values each: all, or the largest
+    part that fits.
+    """
+    most, runs = (DATA_BYTES_MAX - STACK_BYTES) // (4 * values), channels // RUN
+    parts = (channels // n for n in range(1, runs + 1) if runs % n == 0)
+    return next(part for part in parts if part <= most)

@@ -35,6 +35,7 @@ SMALL = {
         "SCALE": bits_of(0.2),
     },
     "causal_conv": {"N": 128, "TAPS": 4, "SILU": 1},
+    "causal_conv_chunk": {"T": 8, "N": 128, "TAPS": 4, "SILU": 1},
     "gated_delta": {"KH": 2, "H": 4, "W": 32, "SCALE": bits_of(0.2)},
     "gated_rms_norm": {"HEADS": 6, "W": 64, "EPSILON": EPSILON},
     "gate": {"N": 64},
