@@ -1,5 +1,5 @@
-"""Golden vectors, of 8 bits, too. Activations are bfloat16 already: no mantissa of the table is off by
-one, and what they lose to it is none of the core's.
+"""Golden vectors, of 8 bits, too. Activations are bfloat16 already: no mantissa of the table is off
+by one, and what they lose to it is none of the core's.
 """
 
 from collections.abc import Callable, Mapping
