@@ -90,12 +90,16 @@ def load(
     require_room(plan)
     for line in plan.lines():
         say(line)
-    device = open_device(settings, capacity=plan.context_length + 1, warn=warn)
     tokenizer = Tokenizer.load(bundle.folder)
     template = ChatTemplate.load(
         bundle.folder, bos_token=tokenizer.bos_token, eos_token=tokenizer.eos_token
     )
-    engine = _engine(bundle, plan, settings, limits, device, tokenizer, say, warn, clock)
+    device = open_device(settings, capacity=plan.context_length + 1, warn=warn)
+    try:
+        engine = _engine(bundle, plan, settings, limits, device, tokenizer, say, warn, clock)
+    except Exception:
+        device.close()
+        raise
     return Resident(
         card=card,
         bundle=bundle,

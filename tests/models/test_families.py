@@ -224,6 +224,20 @@ def test_loading_takes_the_graph_of_its_context_length(
     assert loaded == ["graph.float32.short.onnx", "graph.float32.onnx"]
 
 
+def test_a_device_whose_model_cannot_be_loaded_is_given_back(
+    phi3_bundle: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(device: CpuDevice, graph: Path) -> Program:
+        raise BadModelFile("told to")
+
+    closed: list[CpuDevice] = []
+    monkeypatch.setattr(CpuDevice, "load", fails)
+    monkeypatch.setattr(CpuDevice, "close", closed.append)
+    with pytest.raises(BadModelFile):
+        residency.load(phi3_bundle, find("phi4-mini-it:4b"), Settings(ctx_len=512))
+    assert len(closed) == 1
+
+
 def test_a_context_ends_where_attentions_window_would_cut_it(
     phi3: GgufFile, tmp_path: Path
 ) -> None:
