@@ -6,13 +6,24 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from npu_kernels import designs
+from npu_kernels.manifest import DATA_BYTES_MAX, STACK_BYTES
 
 COLUMNS = 8
+RUN = 64  # float32s: transfers take whole runs of so many
 
 
 def columns_of(count: int) -> int:
     """How many columns share so many things evenly."""
     return next(columns for columns in range(COLUMNS, 0, -1) if count % columns == 0)
+
+
+def tile_of(count: int, values: int) -> int:
+    """Of so many things of a core those that it holds at once, each with so many float32s: all, or
+    the largest part in whole runs that fits.
+    """
+    most, runs = (DATA_BYTES_MAX - STACK_BYTES) // (4 * values), count // RUN
+    parts = (count // n for n in range(1, runs + 1) if runs % n == 0)
+    return next(part for part in parts if part <= most)
 
 
 def part(size: int, count: int, number: int) -> Any:

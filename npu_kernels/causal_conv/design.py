@@ -6,11 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from npu_kernels.columns import Column, columns_of, program
+from npu_kernels.columns import RUN, Column, columns_of, program, tile_of
 from npu_kernels.designs import array, external
-from npu_kernels.manifest import DATA_BYTES_MAX, STACK_BYTES
-
-RUN = 64  # channels: transfers take whole runs of so many
 
 
 def build(N: int, TAPS: int, SILU: int) -> Any:
@@ -46,12 +43,3 @@ def build(N: int, TAPS: int, SILU: int) -> Any:
         columns.append(Column(number, filled, drained).calls(kernel, tile, TAPS, SILU))
     hosts = [array(N), array(TAPS * N), array((TAPS - 1) * N), array(N)]
     return program(sequence, hosts, columns)
-
-
-def tile_of(channels: int, values: int) -> int:
-    """Of a core's channels those that it holds at once, so many values each: all, or the largest
-    part that fits.
-    """
-    most, runs = (DATA_BYTES_MAX - STACK_BYTES) // (4 * values), channels // RUN
-    parts = (channels // n for n in range(1, runs + 1) if runs % n == 0)
-    return next(part for part in parts if part <= most)

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from npu_kernels.causal_conv.design import RUN, tile_of
-from npu_kernels.columns import Column, columns_of, program
+from npu_kernels.columns import RUN, Column, columns_of, program, tile_of
 from npu_kernels.designs import array, external
 
 

@@ -1,7 +1,7 @@
 """Gate."""
 
 from npu_kernels.binding import Binding, Node, Value
-from npu_kernels.gate.design import RUN
+from npu_kernels.columns import RUN
 
 
 def bind(node: Node) -> tuple[Binding, ...]:

@@ -1,4 +1,4 @@
-"""Gate of one token: up to eight cores, each with a part of the values."""
+"""Gate of one token or many: up to eight cores, each with a part of the values."""
 
 from __future__ import annotations
 
@@ -6,17 +6,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from npu_kernels.columns import Column, columns_of, part, program
+from npu_kernels.columns import RUN, Column, columns_of, part, program, tile_of
 from npu_kernels.designs import array, external
-
-RUN = 64  # values: cores take whole runs of so many
 
 
 def build(N: int) -> Any:
     from aie import iron
 
     count = columns_of(N // RUN)
-    tile = N // count
+    tile = tile_of(N // count, 2 * 3)
     kernel, types = external(Path(__file__).parent, "gate", {"TILE": tile})
 
     def sequence(buffers: Sequence[Any], ends: Sequence[Sequence[Any]]) -> None:
@@ -29,10 +27,9 @@ def build(N: int) -> Any:
             out_of_y.drain(y, tap=own, wait=True, group=group)
         group.finish()
 
+    filled = {name: types[name] for name in ("x", "gates")}
     columns = [
-        Column(number, {"x": types["x"], "gates": types["gates"]}, {"y": types["y"]}).calls(
-            kernel, tile
-        )
+        Column(number, filled, {"y": types["y"]}, depth=2).calls(kernel, tile)
         for number in range(count)
     ]
     return program(sequence, [array(N)] * 3, columns)

@@ -19,7 +19,16 @@ def test_each_value_is_right_on_its_own(sanitize: bool) -> None:
     np.testing.assert_allclose(y, exact, rtol=1e-4, atol=1e-32)
 
 
-@pytest.mark.parametrize("n", [64, 320, pytest.param(4096, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "n",
+    [
+        64,
+        320,
+        8192 * 5,  # a core takes its values in parts
+        pytest.param(4096, marks=pytest.mark.slow),
+        pytest.param(32 * 4096, marks=pytest.mark.slow),
+    ],
+)
 def test_the_design(n: int) -> None:
     random, rig = np.random.default_rng(n), Rig("gate")
     x, gates, y = spread(random, n), spread(random, n), unwritten(n)

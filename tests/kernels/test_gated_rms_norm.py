@@ -33,7 +33,13 @@ def test_it_is_the_gated_norm(sanitize: bool, heads: int, width: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("heads", "width"), [(6, 64), pytest.param(32, 128, marks=pytest.mark.slow)]
+    ("heads", "width"),
+    [
+        (6, 64),
+        (7 * 74, 64),  # too many for a core to take at once
+        pytest.param(32, 128, marks=pytest.mark.slow),
+        pytest.param(32 * 32, 128, marks=pytest.mark.slow),
+    ],
 )
 def test_the_design(heads: int, width: int) -> None:
     random, rig = np.random.default_rng(heads), Rig("gated_rms_norm")
