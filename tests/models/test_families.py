@@ -232,7 +232,7 @@ def test_a_device_whose_model_cannot_be_loaded_is_given_back(
 
     closed: list[CpuDevice] = []
     monkeypatch.setattr(CpuDevice, "load", fails)
-    monkeypatch.setattr(CpuDevice, "close", closed.append)
+    monkeypatch.setattr(CpuDevice, "close", lambda device: closed.append(device))
     with pytest.raises(BadModelFile):
         residency.load(phi3_bundle, find("phi4-mini-it:4b"), Settings(ctx_len=512))
     assert len(closed) == 1
