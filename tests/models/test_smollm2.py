@@ -48,6 +48,7 @@ def test_logits_equal_transformers_at_float32_activations(smollm2: Path, tmp_pat
 
 
 # As measured, 0.004 and 0.151, and some room.
+@pytest.mark.slow
 @pytest.mark.parametrize(("small_bytes", "most"), [(2**30, 0.02), (0, 0.25)], ids=["8", "4 bits"])
 def test_its_floats_rounded_stay_this_close(
     smollm2: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_bytes: int, most: float
