@@ -4,13 +4,15 @@ After a reply that calls tools comes a prompt with their results, once they have
 took the last times, with the same tools, tells how long it will: nine times of ten no longer. Until
 then what is kept at the conversation's end is *awaited*.
 
-Invariants: at most WAITS_MAX conversations wait, that which called longest ago goes first; of each
-domain's tools at most TOOLS_MAX are known, with TIMES_MAX times each. Prompts are known as digests.
+Invariants: at most WAITS_MAX conversations wait, and TOOLS_MAX ways to call tools are known, with
+TIMES_MAX times each; of both, whichever domain has most gives up what it has had longest, so none
+pushes out what others have. Prompts are known by digests.
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import TypeVar
 
 from flm.core.prompt import BoundaryKind, Prompt
 from flm.prefix.beginnings import Beginning, beginnings
@@ -25,6 +27,9 @@ NAMES_MAX = 8  # of the tools that one reply calls
 
 Way = tuple[str, Beginning]  # a domain, and what a conversation's next prompt begins with
 Tools = tuple[str, tuple[str, ...]]  # a domain, and what one reply called there
+
+
+Each = TypeVar("Each")
 
 
 @dataclass(eq=False, slots=True)
@@ -53,23 +58,19 @@ class Awaited:
         self._waits.pop(way, None)
         self._waits[way] = Wait(called, len(prompt.tokens), now, until_s, slots)
         if len(self._waits) > WAITS_MAX:
-            del self._waits[next(iter(self._waits))]
+            del self._waits[_oldest_of_most(self._waits)]
 
     def came(self, prompt: Prompt, now: float) -> None:
         """A prompt has arrived, perhaps with results; until it has a lane they are awaited still,
         unless it never gets one.
         """
         for way in self._gone_on_from(prompt):
-            wait = self._waits[way]
-            if not wait.came:
-                self._learn(wait, now)
-                wait.came, wait.until_s = True, now + AWAITED_S_MAX
+            self._came(self._waits[way], now)
 
     def went_on(self, prompt: Prompt, now: float) -> None:
         """A prompt is being read: whatever it goes on from, it holds itself."""
-        self.came(prompt, now)
         for way in self._gone_on_from(prompt):
-            del self._waits[way]
+            self._came(self._waits.pop(way), now)
 
     def grew(self, prompt: Prompt, slot: int) -> None:
         """More is kept of what the next prompts begin with, by reading ahead."""
@@ -99,15 +100,21 @@ class Awaited:
 
     def _gone_on_from(self, prompt: Prompt) -> list[Way]:
         """Those whose conversation is `prompt`'s, and which it is longer than."""
-        domain, waits = prompt.domain, self._waits
-        lengths = sorted({beginning.length for of, beginning in waits if of == domain})
-        ways = ((domain, beginning) for beginning in beginnings(prompt.packed, lengths))
+        domain, packed, waits = prompt.domain, prompt.packed, self._waits
+        theirs = (one for of, one in waits if of == domain and one.likely(packed))
+        lengths = sorted({one.length for one in theirs})
+        ways = ((domain, one) for one in beginnings(packed, lengths))
         return [way for way in ways if way in waits and waits[way].length < len(prompt.tokens)]
 
     def _likely_s(self, tools: Tools) -> float:
         """How long they take; 0 where nobody knows."""
         took_s = sorted(self._took_s.get(tools, ()))
         return took_s[int(QUANTILE * (len(took_s) - 1))] if took_s else 0.0
+
+    def _came(self, wait: Wait, now: float) -> None:
+        if not wait.came:
+            self._learn(wait, now)
+            wait.came, wait.until_s = True, now + AWAITED_S_MAX
 
     def _learn(self, wait: Wait, now: float) -> None:
         known = self._took_s.pop(wait.tools, None)
@@ -116,7 +123,14 @@ class Awaited:
         took_s = self._took_s[wait.tools] = known or deque(maxlen=TIMES_MAX)
         took_s.append(now - wait.since_s)
         if len(self._took_s) > TOOLS_MAX:
-            del self._took_s[next(iter(self._took_s))]
+            del self._took_s[_oldest_of_most(self._took_s)]
+
+
+def _oldest_of_most(known: Collection[tuple[str, Each]]) -> tuple[str, Each]:
+    """Of the domain that has most of them."""
+    counts = Counter(domain for domain, _ in known)
+    most = max(counts.values())
+    return next(each for each in known if counts[each[0]] == most)
 
 
 def _way(prompt: Prompt) -> Way:

@@ -1,5 +1,8 @@
 """What waits for a tool is awaited until the tool is late, and no longer than that."""
 
+from collections import Counter
+from dataclasses import replace
+
 import pytest
 
 from flm.core.prompt import BoundaryKind
@@ -110,12 +113,11 @@ def test_only_what_goes_on_from_it_ends_a_wait(other) -> None:
 
 def test_each_domain_has_its_own_tools_and_waits() -> None:
     known = taught("read", 9.0)
-    theirs = prompt(ASKED, opener=28)
-    theirs = type(theirs)(theirs.tokens, theirs.boundaries, "other")
+    theirs = replace(prompt(ASKED, opener=28), domain="other")
     known.called(theirs, ["read"], SLOT, 0.0)
     assert known.slots(0.0) == set(), "what is known of tools is not told to others"
     call(known, "read")
-    known.went_on(type(theirs)(tuple(RESULTS), (), "other"), 1.0)
+    known.went_on(replace(prompt(RESULTS), domain="other"), 1.0)
     assert known.slots(1.0) == {SLOT}
     known.forget("other")
     assert known.slots(1.0) == {SLOT}
@@ -136,6 +138,41 @@ def test_what_is_known_is_bounded() -> None:
         known.check()
     call(known, "read")
     assert known.left_s(SLOT, 0.0) is None, "learned longest ago"
+
+
+def test_who_calls_a_lot_pushes_out_none_of_others() -> None:
+    known = Awaited(Tally())
+    theirs = replace(prompt(ASKED, end=30), domain="other")
+    results = replace(prompt(RESULTS), domain="other")
+    known.called(theirs, ["read"], SLOT, 0.0)
+    known.went_on(results, 9.0)
+    known.called(theirs, ["read"], SLOT, 0.0)
+    for number in range(WAITS_MAX + TOOLS_MAX):
+        teach(known, str(number), 9.0)
+        call(known, str(number))
+        known.called(prompt(text(number, 9), end=9), [str(number)], 100 + number, 0.0)
+        known.check()
+    assert SLOT in known.slots(1.0)
+    known.went_on(results, 1.0)
+    known.called(theirs, ["read"], SLOT + 1, 0.0)
+    assert SLOT + 1 in known.slots(0.5), "how long their tools take is known still"
+
+
+def test_domains_that_call_a_lot_come_to_have_as_many_waits() -> None:
+    known = Awaited(Tally())
+    for domain in ("", "other"):
+        for number in range(WAITS_MAX):
+            theirs = replace(prompt(text(number, 9), end=9), domain=domain)
+            known.called(theirs, ["read"], None, 0.0)
+    assert Counter(domain for domain, _ in known._waits) == {"": 64, "other": 64}
+
+
+def test_beginnings_alike_in_their_last_tokens_are_told_apart() -> None:
+    known = taught("read", 9.0)
+    call(known, "read")
+    other = [*text(3, 10), *ASKED[10:], *text(2, 10)]
+    known.went_on(prompt(other), 1.0)
+    assert known.slots(2.0) == {SLOT}
 
 
 def test_results_are_counted_by_when_they_came() -> None:
