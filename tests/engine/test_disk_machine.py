@@ -78,7 +78,7 @@ class DiskMachine(EngineMachine):
         """Memory lets go of what the disk has."""
         pass_on(self.rig.cache)
 
-    def lost(self) -> list[tuple[int, ...]]:
+    def on_disk(self) -> list[tuple[int, ...]]:
         """What was asked for and the disk has more of than memory."""
         if not hasattr(self, "rig"):
             return []
@@ -90,10 +90,10 @@ class DiskMachine(EngineMachine):
             p for p, prompt in asked.items() if self.rig.cache.look(prompt).tier == "disk"
         )
 
-    @precondition(lambda self: self.lost())
+    @precondition(lambda self: self.on_disk())
     @rule(data=st.data(), sampling=samplings, more=st.sampled_from([(), (2,), (3, 1)]))
     def come_back(self, data: Any, sampling, more) -> None:
-        self.submit(data.draw(st.sampled_from(self.lost())) + more, sampling, 3, True)
+        self.submit(data.draw(st.sampled_from(self.on_disk())) + more, sampling, 3, True)
 
     @rule()
     def read(self) -> None:

@@ -20,7 +20,7 @@ from flm.prefix.eviction import POLICIES
 from flm.prefix.fetch import Fetch
 from flm.prefix.ranks import ORDER
 from flm.prefix.spill import pass_on
-from tests.pure.test_prefix_machine import Running, Traffic
+from tests.pure.test_prefix_machine import CalledSlowly, Running, Traffic
 from tests.pure.toy import ROW_BYTES, snapshot_bytes
 from tests.pure.toy_disk import QUICK, ToyDisk, packed
 
@@ -58,6 +58,7 @@ class Walk(Traffic):
         )
         self.cache, self.log = self.disk.cache, self.disk.log
         self.history = [(70_000, 1, 2)]
+        self.called, self.now = CalledSlowly(), 0.0
         self.active: list[Running] = []
         self.waiters: list[Waiter] = []
         self.damaged = self.cleared = False
