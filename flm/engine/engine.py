@@ -329,7 +329,7 @@ class Engine:
                 self._finish(active, FinishReason.CANCELLED)
             elif active.restored:
                 self._start_over(active, self._keeper.lease_anew(active))
-        self.cache.warn(f"{lost.message}. {len(self._active)} requests go on from what is kept")
+        self.cache.warn(f"{lost.message}. Requests that go on from what is kept: {self.running}")
 
     def _run(self, step: Step, actives: list[Active]) -> dict[int, Array] | None:
         """Logits by lane, or None if some or all of `actives` had to go."""
