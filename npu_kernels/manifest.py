@@ -5,6 +5,7 @@ import operator
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 DATA_BYTES_MAX = 62 * 1024  # of a core's 64 KB
@@ -124,6 +125,7 @@ def evaluate(formula: str, shape: Mapping[str, int]) -> int:
     return value(ast.parse(formula, mode="eval").body)
 
 
+@cache
 def manifest(folder: Path) -> Manifest:
     """Of a function's folder. Raises TypeError or KeyError for what it does not know."""
     read = tomllib.loads((folder / "manifest.toml").read_text())

@@ -110,10 +110,10 @@ def compile_kernel(
     if fills_stacks():
         flags.append("-ftrivial-auto-var-init=pattern")
     flags += [f"-D{name}={value}" for name, value in (defines or {}).items()]
-    flags += [f"-I{folder}" for folder in INCLUDES]
     built = _folder() / f"{source.parent.name}.{source.stem}.{_content(source, path, flags)}"
     if not built.exists():
-        _compile([path, *flags, f'-DAIE_HOST_KERNEL="{source}"', str(DRIVER)], built)
+        includes = [f"-I{folder}" for folder in INCLUDES]
+        _compile([path, *flags, *includes, f'-DAIE_HOST_KERNEL="{source}"', str(DRIVER)], built)
     return HostKernel(source, Program(built) if sanitize else Library(built))
 
 
@@ -132,10 +132,11 @@ def _compile(command: list[str], built: Path) -> None:
 
 
 def _content(source: Path, compiler_path: str, flags: list[str]) -> str:
+    """The same in every checkout."""
     digest = hashlib.sha256(repr((_version(compiler_path), flags)).encode())
     headers = [each for folder in INCLUDES for each in sorted(folder.rglob("*.hpp"))]
     for each in [source, DRIVER, *headers, *sorted(source.parent.glob("*.h*"))]:
-        digest.update(str(each).encode() + b"\0" + each.read_bytes() + b"\0")
+        digest.update(each.name.encode() + b"\0" + each.read_bytes() + b"\0")
     return digest.hexdigest()[:24]
 
 

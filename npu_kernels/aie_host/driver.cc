@@ -55,11 +55,13 @@ unsigned char *guarded(std::uint64_t bytes) {
 }
 
 void check_canaries(const unsigned char *memory, std::uint64_t bytes, unsigned argument) {
-    for (std::uint64_t i = 0; behind && i < before + bytes + behind; ++i)
-        if ((i < before || i >= before + bytes) && memory[i] != canary)
+    for (std::uint64_t n = 0; behind && n < before + behind; ++n) {
+        const std::uint64_t i = n < before ? n : n + bytes;
+        if (memory[i] != canary)
             aie_host::trap("argument %u: wrote at byte %lld of %llu", argument,
                            static_cast<long long>(i) - static_cast<long long>(before),
                            static_cast<unsigned long long>(bytes));
+    }
 }
 
 using word = std::int64_t;

@@ -1,9 +1,9 @@
-// Attention of four query heads over one block of 16 tokens, of which those from `first` up to
-// `last` count: online softmax. Block: as rope/append.cc has it.
+// Attention of four query heads over block `number` of 16 tokens, of which those from token `first` up
+// to token `last` count, of all that there are: online softmax. Block: as append.cc has it.
 #include "state.hpp"
 
 extern "C" void attention(const bfloat16 *block, const bfloat16 *operands, float *state,
-                          int32_t width, int32_t first, int32_t last) {
+                          int32_t width, int32_t number, int32_t first, int32_t last) {
     aie::set_rounding(aie::rounding_mode::conv_even);
     using product = aie::mmul<4, 8, 8, bfloat16, bfloat16>;
     const product none(aie::zeros<float, 32>());
@@ -17,7 +17,11 @@ extern "C" void attention(const bfloat16 *block, const bfloat16 *operands, float
             scores[eight].mac(high, keys);
         }
     }
-    const uint32_t counted = (1u << last) - (1u << first);
+    const auto within = [&](int32_t token) {
+        const int32_t here = token - 16 * number;
+        return here < 0 ? 0 : here > 16 ? 16 : here;
+    };
+    const uint32_t counted = (1u << within(last)) - (1u << within(first));
     const auto few = aie::mask<32>::from_uint32((counted & 0xFF) * 0x01010101u);
     const auto more = aie::mask<32>::from_uint32((counted >> 8) * 0x01010101u);
     const auto least = aie::broadcast<float, 32>(-1e30f);

@@ -119,6 +119,9 @@ class _Held:
     def _passed(self) -> list[int]:
         raise NotImplementedError
 
+    def _pass(self, count: int) -> None:
+        raise NotImplementedError
+
     def acquire(self, num_elem: int) -> Any:
         """The oldest num_elem objects: those held already, and as many more as it takes."""
         if not isinstance(num_elem, int) or num_elem < 1:
@@ -142,7 +145,7 @@ class _Held:
         for memory in self.held[:num_elem]:
             memory.gone = f"used after release({num_elem}), which gives back the oldest"
         del self.held[:num_elem]
-        self._passed()[self._number] += num_elem
+        self._pass(num_elem)
 
     def __getattr__(self, name: str) -> Any:
         raise not_simulated(f"{name} of a fifo's handle in a worker's body")
@@ -155,6 +158,9 @@ class Producing(_Held):
     def _passed(self) -> list[int]:
         return self._pool.written
 
+    def _pass(self, count: int) -> None:
+        self._pool.give(self._number, count)
+
     def _wait(self, count: int) -> Wait:
         what = f"waits for room for {count} in '{self._pool.name}'"
         return Wait(lambda: self._available() >= count, what, self._pool, readers=True)
@@ -166,6 +172,9 @@ class Consuming(_Held):
 
     def _passed(self) -> list[int]:
         return self._pool.read
+
+    def _pass(self, count: int) -> None:
+        self._pool.take(self._number, count)
 
     def _wait(self, count: int) -> Wait:
         what = f"waits for {count} of '{self._pool.name}', {self._available()} there"

@@ -5,13 +5,16 @@ Invariant: a reader is never ahead of a writer, a writer never more than `depth`
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from npu_kernels.aie_host import poisoned
 from npu_kernels.iron_sim.record import Tile, Type
 from npu_kernels.iron_sim.walk import WORD_BYTES, Walk, Words
+
+if TYPE_CHECKING:
+    from npu_kernels.iron_sim.streams import Stream
 
 
 class Pool:
@@ -22,6 +25,7 @@ class Pool:
         self.writers, self.readers = writers, readers  # whose turn it is, for those who must say
         self.written = [0] * len(writers)
         self.read = [0] * len(readers)
+        self.streams: list[Stream] = []  # that begin or end here
         self._slots = [poisoned(type_.nbytes) for _ in range(depth)]
 
     def room(self, writer: int) -> int:
@@ -29,6 +33,18 @@ class Pool:
 
     def there(self, reader: int) -> int:
         return min(self.written) - self.read[reader]
+
+    def give(self, writer: int, count: int = 1) -> None:
+        self.written[writer] += count
+        self._changed()
+
+    def take(self, reader: int, count: int = 1) -> None:
+        self.read[reader] += count
+        self._changed()
+
+    def _changed(self) -> None:
+        for stream in self.streams:
+            stream.ready = True
 
     def array(self, number: int) -> np.ndarray[Any, Any]:
         """The object, as a core sees it."""
@@ -56,6 +72,9 @@ class Access:
         self.count = walk.count
         self.places = walk.at(0, walk.count)
 
+    def belongs_to(self, stream: Stream) -> None:
+        self.pool.streams.append(stream)
+
 
 class PoolSource(Access):
     """Reads objects and sends them, word by word."""
@@ -73,7 +92,7 @@ class PoolSource(Access):
         self._sent += len(part)
         if self._sent == self.count:
             self._object = None
-            self.pool.read[self.number] += 1
+            self.pool.take(self.number)
         return part
 
     @property
@@ -97,7 +116,7 @@ class PoolSink(Access):
         self.partial += len(words)
         if self.partial == self.count:
             self.pool.words(self.pool.written[self.number])[self.places] = self._gathered
-            self.pool.written[self.number] += 1
+            self.pool.give(self.number)
             self.partial = 0
 
 

@@ -172,7 +172,7 @@ class Array:
                     moving = True
 
     def _move(self) -> bool:
-        return any(stream.run() for stream in self._lowered.streams)
+        return any(stream.ready and stream.run() for stream in self._lowered.streams)
 
     def wait(self, move: Move, fifo: str) -> None:
         self.settle()

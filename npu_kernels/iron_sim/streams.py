@@ -35,6 +35,10 @@ class HostEnd:
     def __init__(self, fifo: str) -> None:
         self.fifo = fifo
         self.queue: deque[Move] = deque()
+        self._stream: Stream | None = None
+
+    def belongs_to(self, stream: Stream) -> None:
+        self._stream = stream
 
     def push(self, move: Move) -> None:
         if len(self.queue) == QUEUE_DEPTH:
@@ -46,6 +50,8 @@ class HostEnd:
             )
         if move.left:
             self.queue.append(move)
+            assert self._stream is not None
+            self._stream.ready = True
 
     def _advance(self, words: int) -> None:
         self.queue[0].moved += words
@@ -84,10 +90,13 @@ class Stream:
     ) -> None:
         self.fifo, self.source, self.sinks = fifo, source, tuple(sinks)
         self.words = 0
+        self.ready = True  # something has changed at an end since it last ran
+        for end in (source, *sinks):
+            end.belongs_to(self)
 
     def run(self) -> bool:
         """Moves all it can; whether that was anything."""
-        moved = False
+        moved = self.ready = False
         while room := min(sink.room() for sink in self.sinks):
             part = self.source.take(room)
             if part is None:

@@ -13,10 +13,10 @@ import numpy as np
 from npu_kernels.columns import Column, columns_of, program
 from npu_kernels.designs import array, external
 from npu_kernels.manifest import DATA_BYTES_MAX, STACK_BYTES
-from npu_kernels.qlinear.reference import CHUNK_BYTES, COLUMNS, ROWS
+from npu_kernels.qlinear.reference import CHUNK_BYTES, COLUMNS, CORES, ROWS
 
 FOLDER = Path(__file__).parent
-GROUPS_MAX = 4  # of rows, whose sums a core keeps: each is a call more in its program
+GROUPS = (4, 2, 1)  # of rows, whose sums a core keeps: their chunks lie side by side
 RUN = 1024  # bytes of a chunk: a transfer's innermost dimension is below 4096
 
 
@@ -34,8 +34,8 @@ def multiplying(
 
     count = columns_of(N // ROWS)
     held = STACK_BYTES + 2 * chunk_bytes + (512 + 256) * T  # x, and y twice
-    most = min((DATA_BYTES_MAX - held) // (128 * T), GROUPS_MAX)
-    some = next(n for n in range(most, 0, -1) if N // ROWS // count % n == 0)
+    most = (DATA_BYTES_MAX - held) // (128 * T)
+    some = next(n for n in GROUPS if n <= most and N // ROWS // count % n == 0)
     rows, row_types = external(FOLDER, "qgemm_rows", {"T": T})
     (multiply, types), (finish, finished) = kernels
     tiles = iron.ObjectFifo(row_types["tiles"], name="tiles", depth=2)
@@ -84,11 +84,12 @@ def _sequence(T: int, N: int, KB: int, some: int, chunk_bytes: int) -> Any:
             into_rows.fill(x, tap=slabs, group=group)
             for number, (into_chunks, out_of_y) in enumerate(cores):
                 own = number * share + start
+                four, place = divmod(own, CORES)
                 chunks = TensorAccessPattern(
                     weights.shape,
-                    own * KB * chunk_bytes,
-                    [KB, some, chunk_bytes // RUN, RUN],
-                    [chunk_bytes, KB * chunk_bytes, RUN, 1],
+                    (four * KB * CORES + place) * chunk_bytes,
+                    [KB, some * chunk_bytes // RUN, RUN],
+                    [CORES * chunk_bytes, RUN, 1],
                 )
                 into_chunks.fill(weights, tap=chunks, group=group)
                 places = TensorAccessPattern(y.shape, own * ROWS, [some, T, ROWS], [ROWS, N, 1])

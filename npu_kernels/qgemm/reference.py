@@ -4,14 +4,14 @@ from typing import Any
 
 import numpy as np
 
-from npu_kernels.qlinear.reference import CENTRE, COLUMNS, ROWS, dense, unpack
+from npu_kernels.qlinear.reference import CENTRE, COLUMNS, CORES, ROWS, dense, unpack
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def qgemm(x: Array, chunks: Array) -> Array:
-    """x [tokens, K] by chunks [groups, K / 256, 5120]: float64 [tokens, 32 * groups]."""
-    shape = chunks.shape[0] * ROWS, chunks.shape[1] * COLUMNS
+    """x [tokens, K] by chunks [fours, K / 256, 4, 5120]: float64 [tokens, 128 * fours]."""
+    shape = chunks.shape[0] * CORES * ROWS, chunks.shape[1] * COLUMNS
     return np.asarray(x.astype(np.float64) @ dense(*unpack(chunks, *shape), CENTRE).T)
 
 

@@ -1,6 +1,4 @@
-"""Golden vectors, of 8 bits, too. Activations are bfloat16 already: no mantissa of the table is off
-by one, and what they lose to it is none of the core's.
-"""
+"""Golden vectors, of 8 bits, too. Activations are bfloat16, so that the table is exact."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -1,8 +1,8 @@
 """QLinear in 4 bits: the chunks of weights, the table of activations, and their product.
 
 A block of 32 weights of a row is scale * (code - 8) + minimum, scale and minimum bfloat16. A chunk
-is 32 rows by 256 columns in 5,120 bytes, chunks of a group of rows one after another; rows and
-columns beyond the matrix are zeros.
+is 32 rows by 256 columns in 5,120 bytes. Chunks lie as four cores of a column take them: one for
+each, then 256 columns on; then 128 rows on. Rows and columns beyond the matrix are zeros.
 """
 
 from typing import Any
@@ -14,6 +14,7 @@ from npu_kernels.bf16 import from_bits, to_bits
 Array = np.ndarray[Any, np.dtype[Any]]
 
 ROWS, COLUMNS, BLOCK = 32, 256, 32
+CORES = 4
 BLOCKS = COLUMNS // BLOCK
 CHUNK_BYTES = 5120
 TABLE_BYTES = 576  # for 256 activations
@@ -22,7 +23,8 @@ CENTRE = 8
 
 def pack(codes: Array, scales: Array, minimum: Array | None) -> Array:
     """codes uint8 [N, K] below 16, scales and minimum float [N, K / 32]: chunks
-    uint8 [N / 32, K / 256, 5120], both rounded up. Scales and minimums are rounded to bfloat16."""
+    uint8 [N / 128, K / 256, 4, 5120], both rounded up. Scales and minimums are rounded to bfloat16.
+    """
     codes, scales, minimum = padded(codes, scales, minimum, CENTRE)
     groups, chunks = codes.shape[0] // ROWS, codes.shape[1] // COLUMNS
     # [group, pair, odd, chunk, block, k / 8, k] to [group, chunk, k / 8, half, k, pair], two a byte
@@ -34,11 +36,24 @@ def pack(codes: Array, scales: Array, minimum: Array | None) -> Array:
         for each in (scales, minimum)
     ]
     flat = [np.ascontiguousarray(each).reshape(groups, chunks, -1).view(np.uint8) for each in heads]
-    return np.concatenate([*flat, nibbles], axis=2)
+    return interleaved(np.concatenate([*flat, nibbles], axis=2))
+
+
+def interleaved(chunks: Array) -> Array:
+    """Chunks [N / 32, K / 256, bytes] in the cores' order."""
+    _, count, size = chunks.shape
+    return np.ascontiguousarray(chunks.reshape(-1, CORES, count, size).swapaxes(1, 2))
+
+
+def by_group(chunks: Array) -> Array:
+    """The inverse."""
+    fours, count, _, size = chunks.shape
+    return chunks.swapaxes(1, 2).reshape(fours * CORES, count, size)
 
 
 def unpack(chunks: Array, rows: int, columns: int) -> tuple[Array, Array, Array]:
     """The inverse of pack: codes [rows, columns], scales and minimum float32 [rows, blocks]."""
+    chunks = by_group(chunks)
     groups, count = chunks.shape[:2]
     nibbles = chunks[..., 1024:].reshape(groups, count, COLUMNS // 8, 2, 8, 8)
     parts = np.stack([nibbles & 15, nibbles >> 4], axis=-1)
@@ -57,7 +72,7 @@ def padded(
     codes: Array, scales: Array, minimum: Array | None, centre: int
 ) -> tuple[Array, Array, Array]:
     """To whole chunks: what is added weighs nothing."""
-    rows, columns = -codes.shape[0] % ROWS, -codes.shape[1] % COLUMNS
+    rows, columns = -codes.shape[0] % (CORES * ROWS), -codes.shape[1] % COLUMNS
     blocks = -scales.shape[1] % BLOCKS
     minimum = np.zeros_like(scales) if minimum is None else minimum
     return (
@@ -91,8 +106,8 @@ def activations(table: Array) -> Array:
 
 
 def qlinear(chunks: Array, table: Array) -> Array:
-    """y float64 [32 * groups]: chunks [groups, K / 256, 5120] by a table [K / 256, 576]."""
-    shape = chunks.shape[0] * ROWS, chunks.shape[1] * COLUMNS
+    """y float64 [128 * fours]: chunks [fours, K / 256, 4, 5120] by a table [K / 256, 576]."""
+    shape = chunks.shape[0] * CORES * ROWS, chunks.shape[1] * COLUMNS
     return dense(*unpack(chunks, *shape), CENTRE) @ activations(table)
 
 

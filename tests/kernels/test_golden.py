@@ -39,8 +39,8 @@ SMALL = {
     "gated_delta": {"KH": 2, "H": 4, "W": 32, "SCALE": bits_of(0.2)},
     "gated_rms_norm": {"HEADS": 6, "W": 64, "EPSILON": EPSILON},
     "gate": {"N": 64},
-    "qgemm": {"T": 8, "N": 64, "KB": 1},
-    "qgemm8": {"T": 8, "N": 64, "KB": 1},
+    "qgemm": {"T": 8, "N": 128, "KB": 1},
+    "qgemm8": {"T": 8, "N": 128, "KB": 1},
     "gated_delta_chunk": {"KH": 2, "H": 4, "W": 32, "SCALE": bits_of(0.25)},
 }
 DESIGNS = {each.wanted.design: each.wanted for each in shaped()}

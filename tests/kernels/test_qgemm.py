@@ -45,7 +45,7 @@ def operands(x: Array) -> Array:
 
 def run(rig: Rig, name: str, x: Array, chunks: Array) -> Array:
     given, tokens, parts = operands(x), len(x), []
-    for group in chunks:
+    for group in four.by_group(chunks):
         sums, y = unwritten((tokens // 8, 4, 8, 8)), unwritten((tokens, 32))
         for start, (chunk, tiles) in enumerate(zip(group, given, strict=True)):
             rig(name, held(chunk), held(tiles), sums, tokens, start)
@@ -82,7 +82,7 @@ def test_codes_are_exact(name: str) -> None:
 
 @pytest.mark.parametrize("name", MODULES)
 @pytest.mark.parametrize(
-    ("tokens", "rows", "slabs"), [(16, 192, 2), pytest.param(32, 2560, 10, marks=pytest.mark.slow)]
+    ("tokens", "rows", "slabs"), [(16, 384, 2), pytest.param(32, 2560, 10, marks=pytest.mark.slow)]
 )
 def test_the_design(name: str, tokens: int, rows: int, slabs: int) -> None:
     random, rig = np.random.default_rng(4), Rig(name)

@@ -4,7 +4,16 @@ import numpy as np
 import pytest
 
 from npu_kernels.swiglu import reference
-from tests.kernels.host import SANITIZERS, Array, Rig, held, needs_compiler, spread, unwritten
+from tests.kernels.host import (
+    SANITIZERS,
+    Array,
+    Rig,
+    dispatch,
+    held,
+    needs_compiler,
+    spread,
+    unwritten,
+)
 
 pytestmark = needs_compiler
 
@@ -34,10 +43,19 @@ def test_mixed_sizes() -> None:
     rig.check(run(rig, gate, up, 256), reference.swiglu(gate.astype(np.float64), up))
 
 
+def designed(n: int) -> None:
+    random, rig = np.random.default_rng(2), Rig("swiglu")
+    gate, up, y = spread(random, n), spread(random, n), unwritten(n)
+    dispatch(rig, "swiglu", {"N": n}, [gate, up, y])
+    rig.check(y, reference.swiglu(gate.astype(np.float64), up))
+
+
+@pytest.mark.parametrize("n", [64, 768])
+def test_designs_run(n: int) -> None:
+    designed(n)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("model", ["smollm2:135m", "llama3.2:1b", "qwen3.5:4b"])
-def test_real_shapes(model: str) -> None:
-    random, rig = np.random.default_rng(2), Rig("swiglu")
-    shape = rig.manifest.shapes[model]
-    gate, up = (spread(random, shape["N"]) for _ in range(2))
-    rig.check(run(rig, gate, up, shape["TILE"]), reference.swiglu(gate.astype(np.float64), up))
+def test_designs_at_real_shapes(model: str) -> None:
+    designed(Rig("swiglu").manifest.shapes[model]["N"])
