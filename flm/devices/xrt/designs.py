@@ -37,7 +37,9 @@ def shaped() -> Iterator[Shaped]:
 
 
 def faults(wanted: Wanted) -> tuple[str, ...]:
-    """Budgets of the array, rules of the stream, what hung on somebody's NPU: by their names."""
+    """Budgets of the array, rules of the stream, what hung on somebody's NPU: by their names. With
+    all values at their least, and at their most.
+    """
     from flm.devices.xrt.build import design_of
     from npu_kernels.fakexrt.configuration import record_of
     from npu_kernels.iron_sim import DesignFault, findings
@@ -45,14 +47,15 @@ def faults(wanted: Wanted) -> tuple[str, ...]:
     from npu_kernels.txn import NPU2
     from npu_kernels.txn import findings as stream_findings
 
-    design = design_of(wanted)
-    least = {value.name: value.bounds(wanted.parameters)[0] for value in design.values}
-    try:
-        record = record_of(import_module(design.module), {**wanted.parameters, **least})
-        found = findings(record)
-        sizes = [argument.nbytes for argument in record.arguments]
-        rules = stream_findings(operations(record), NPU2, sizes)
-    except DesignFault as fault:
-        return (str(fault),)
-    said = [f"{each.rule}: {each.where}: {each.what}" for each in found]
-    return (*said, *map(str, rules))
+    design, found = design_of(wanted), []
+    bounds = {value.name: value.bounds(wanted.parameters) for value in design.values}
+    for end in (0, 1):
+        values = {name: both[end] for name, both in bounds.items()}
+        try:
+            record = record_of(import_module(design.module), {**wanted.parameters, **values})
+            sizes = [argument.nbytes for argument in record.arguments]
+            found += [f"{each.rule}: {each.where}: {each.what}" for each in findings(record)]
+            found += map(str, stream_findings(operations(record), NPU2, sizes))
+        except DesignFault as fault:
+            found.append(str(fault))
+    return tuple(dict.fromkeys(found))
