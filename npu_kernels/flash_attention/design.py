@@ -1,4 +1,4 @@
-"""Attention of T tokens: a column of four cores for each KV head, each with a quarter of the tokens.
+"""Attention of T tokens: for each KV head a column of four cores, each with a quarter of them.
 Every block of rows goes to all four.
 """
 

@@ -19,8 +19,8 @@ def golden(design: str, parameters: Mapping[str, int], random: np.random.Generat
     keys, values = (rounded(random.standard_normal((kv_heads, room, width))) for _ in range(2))
     y = np.empty(query.shape)
     for head in range(kv_heads):
-        seen = (each[head, : position + tokens] for each in (keys, values))
-        y[:, head] = flash_attention(query[:, head].astype(np.float64), *seen, position, scale)
+        k, v = (each[head, : position + tokens] for each in (keys, values))
+        y[:, head] = flash_attention(query[:, head].astype(np.float64), k, v, position, scale)
     rows = [blocks(*pair) for pair in zip(to_bits(keys), to_bits(values), strict=True)]
     given = {"position": position, "blocks": -(-(position + tokens) // TOKENS)}
     return Golden([query, np.stack(rows), np.zeros_like(query)], [Expected("y", y)], given)
