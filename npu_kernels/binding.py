@@ -17,12 +17,26 @@ import numpy as np
 Array = np.ndarray[Any, np.dtype[Any]]
 
 # Who is asked about a function of domain flm, in order; the first that takes the node has it.
-FOLDERS: Mapping[str, tuple[str, ...]] = {}
+FOLDERS: Mapping[str, tuple[str, ...]] = {
+    "QLinear": ("qlinear", "qlinear8"),
+    "QLinearMin": ("qlinear", "qlinear8"),
+    "RMSNorm": ("rms_norm",),
+    "AddRMSNorm": ("rms_norm",),
+    "HeadNorm": ("rms_norm",),
+    "SwiGLU": ("swiglu",),
+    "Attention": ("attention",),
+    "PackedAttention": ("attention",),
+    "CausalConv": ("causal_conv",),
+    "CausalConvSilu": ("causal_conv",),
+    "GatedDelta": ("gated_delta",),
+    "GatedRMSNorm": ("gated_rms_norm",),
+    "Gate": ("gate",),
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    shape: tuple[int, ...]  # of one token of one lane; rows have 0 for their capacity
+    shape: tuple[int, ...]  # of one token of one lane; rows have room for all that a lane may hold
     dtype: str = "float32"
 
 
@@ -66,8 +80,9 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Inputs of the node that stay in a buffer from token to token. Layouts: "blocks16" has rows,
-    keys and values together; "plain" and "slices" a state each.
+    """Inputs of the node that stay in a buffer from token to token. Layouts: "blocks16" has keys
+    and values together, bfloat16 [KV heads][blocks of 16 tokens][32 * width], with room for as many
+    tokens as the node's rows have; "plain" and "slices" have a state each.
     """
 
     names: tuple[str, ...]

@@ -143,25 +143,32 @@ class CpuDevice:
         return CpuBuffer(spec, zeros(spec))
 
     def load(self, graph: Path) -> CpuProgram:
-        import onnxruntime
-
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = self._threads
-        options.log_severity_level = 3
-        options.add_session_config_entry("session.intra_op.spin_duration_us", str(SPIN_US))
-        try:
-            session = onnxruntime.InferenceSession(
-                str(graph), options, providers=["CPUExecutionProvider"]
-            )
-        except Exception as error:  # onnxruntime's own types are not public
-            raise BadModelFile(
-                f"onnxruntime cannot load {graph}: {error}",
-                fix="remove the compiled folder; it is made again at the next start",
-            ) from error
-        return CpuProgram(session)
+        return CpuProgram(open_session(str(graph), graph.parent, threads=self._threads))
 
     def close(self) -> None:
         """Nothing is held but what programs and buffers hold themselves."""
+
+
+def open_session(
+    model: str | bytes, folder: Path, *, threads: int
+) -> "onnxruntime.InferenceSession":
+    """Of a graph's path or its bytes; its weights are in `folder`."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.log_severity_level = 3
+    options.add_session_config_entry("session.intra_op.spin_duration_us", str(SPIN_US))
+    if isinstance(model, bytes):
+        key = "session.model_external_initializers_file_folder_path"
+        options.add_session_config_entry(key, str(folder))
+    try:
+        return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # onnxruntime's own types are not public
+        raise BadModelFile(
+            f"onnxruntime cannot load a graph of {folder}: {error}",
+            fix="remove the compiled folder; it is made again at the next start",
+        ) from error
 
 
 def _specs(nodes: list[Any]) -> dict[str, TensorSpec]:

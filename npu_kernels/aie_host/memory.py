@@ -24,5 +24,7 @@ def aligned(shape: int | Sequence[int], dtype: Any = np.float32) -> Array:
 def poisoned(byte_count: int) -> Array:
     """Bytes that nobody wrote: kernels that read them are faulted."""
     memory = aligned(byte_count, np.uint8)
-    memory[:] = np.resize(np.array([POISON], "<u2").view(np.uint8), byte_count)
+    even = byte_count // 2 * 2
+    memory[:even].view("<u2")[:] = POISON
+    memory[even:] = POISON & 0xFF
     return memory

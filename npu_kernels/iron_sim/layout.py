@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from functools import lru_cache
 
 from npu_kernels.iron_sim.channels import channels
 from npu_kernels.iron_sim.faults import DesignFault
@@ -62,6 +63,7 @@ class Layout:
         raise DesignFault("no-parameter", f"tile {tile}", what)
 
 
+@lru_cache(maxsize=64)  # an array is configured again and again
 def layout(record: Record) -> Layout:
     hosts = {
         channel.fifo: Host(channel.tile.column, not channel.into_memory, channel.number)

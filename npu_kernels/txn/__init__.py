@@ -26,6 +26,7 @@ from npu_kernels.txn.operations import (
     Write,
 )
 from npu_kernels.txn.sites import Site, apply, find
+from npu_kernels.txn.traffic import Traffic, traffic
 from npu_kernels.txn.words import Header, Words, encode, header_of, parse
 
 __all__ = [
@@ -47,6 +48,7 @@ __all__ = [
     "Preempt",
     "Site",
     "StreamFault",
+    "Traffic",
     "UpdateRegister",
     "Words",
     "Write",
@@ -59,4 +61,5 @@ __all__ = [
     "header_of",
     "listing",
     "parse",
+    "traffic",
 ]

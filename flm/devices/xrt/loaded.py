@@ -1,0 +1,154 @@
+"""A plan and all that its steps need, whichever lane: kernels, packed weights, sessions for the
+parts of the graph that the CPU runs, and rooms for the values in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from flm.devices.cpu import open_session
+from flm.devices.device import IDS, LAST, OFFSETS, Array
+from flm.devices.xrt.buffers import Bank, Span, Store
+from flm.devices.xrt.graph import Graph
+from flm.devices.xrt.kernels import Kernel, Kernels
+from flm.devices.xrt.package import Package, Wanted
+from flm.devices.xrt.parts import part_model
+from flm.devices.xrt.plan import Dispatch, HostPart, Place, Plan
+from flm.errors import UnsupportedModel
+from npu_kernels.binding import Constant, Memory, Tensor
+
+if TYPE_CHECKING:
+    import onnxruntime
+
+ALONE_BYTES_MAX = 2**20  # of weights that a part reads
+
+Packages = Callable[[Path, Sequence[Wanted]], Package]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReadyDispatch:
+    step: Dispatch
+    kernel: Kernel
+    constants: Mapping[str, Span]  # by argument
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReadyPart:
+    step: HostPart
+    session: onnxruntime.InferenceSession
+
+
+class Loaded:
+    def __init__(
+        self,
+        xrt: ModuleType,
+        device: Any,
+        path: Path,
+        graph: Graph,
+        plan: Plan,
+        packages: Packages,
+        *,
+        threads: int,
+    ) -> None:
+        self.graph, self.plan = graph, plan
+        # One token of one lane: what a pass is given.
+        self.given: Mapping[str, Array] = {
+            IDS: np.zeros((1, 1), np.int64),
+            OFFSETS: np.zeros(1, np.int32),
+            LAST: np.zeros(1, np.int64),
+        }
+        self._threads = threads
+        if not plan.wanted:
+            raise UnsupportedModel(
+                f"no kernel of the NPU takes any function of {path.parent.name}",
+                fix="--device cpu runs it",
+            )
+        self._kernels = Kernels(xrt, device, packages(path, plan.wanted))
+        self._store = Store(self._kernels.data)
+        self.steps = [self._ready(step) for step in plan.steps]
+        self.rooms = self._make_rooms()
+
+    @property
+    def bank(self) -> Bank:
+        """Where memory is made."""
+        return self._kernels.data
+
+    def bytes_of(self, memory: Memory) -> int:
+        """Of one lane, as the kernel that uses it takes it."""
+        return next(
+            argument.nbytes
+            for ready in self.steps
+            if isinstance(ready, ReadyDispatch)
+            for argument in ready.kernel.entry.arguments
+            if ready.step.arguments[argument.name] == memory
+        )
+
+    def array(self, name: str) -> Array:
+        """The host's view of a value, valid once it was fetched."""
+        if name in self.given:
+            return self.given[name]
+        place, tensor = self.plan.places[name], self.graph.tensors[name]
+        part = self.rooms[place.room].array[place.start : place.start + _bytes(tensor)]
+        return part.view(tensor.dtype).reshape(tensor.shape)
+
+    def close(self) -> None:
+        """Once no lane's run is left."""
+        self.steps.clear()
+        self.rooms.clear()
+        del self._store
+        self._kernels.close()
+
+    def _ready(self, step: Dispatch | HostPart) -> ReadyDispatch | ReadyPart:
+        if isinstance(step, HostPart):
+            model = part_model(self.graph, step).SerializeToString()
+            # A session has threads of its own, and there are many: little is computed by one.
+            heavy = self._weight_bytes(step) > ALONE_BYTES_MAX
+            threads = self._threads if heavy else 1
+            return ReadyPart(step, open_session(model, self.graph.folder, threads=threads))
+        packed = {
+            name: self._packed(source)
+            for name, source in step.arguments.items()
+            if isinstance(source, Constant)
+        }
+        return ReadyDispatch(step, self._kernels.kernel(step.wanted), packed)
+
+    def _weight_bytes(self, part: HostPart) -> int:
+        names = {name for node in part.nodes for name in node.input}
+        return sum(self.graph.constants[n].nbytes for n in names if n in self.graph.constants)
+
+    def _packed(self, constant: Constant) -> Span:
+        data = np.ascontiguousarray(constant.pack()).reshape(-1).view(np.uint8)
+        span = self._store.take(data.nbytes)
+        span.array[:] = data
+        span.to_device()
+        return span
+
+    def _make_rooms(self) -> dict[str, Span]:
+        """Each for all that a step moves there, which may be more than the value has."""
+        sizes: dict[str, int] = {}
+
+        def grow(place: Place, nbytes: int) -> None:
+            sizes[place.room] = max(sizes.get(place.room, 0), place.start + nbytes)
+
+        for ready in self.steps:
+            if isinstance(ready, ReadyPart):
+                for name in ready.step.outputs:
+                    if name in self.plan.places:
+                        grow(self.plan.places[name], _bytes(self.graph.tensors[name]))
+            else:
+                for argument in ready.kernel.entry.arguments:
+                    source = ready.step.arguments[argument.name]
+                    if isinstance(source, Place):
+                        grow(source, argument.nbytes)
+        return {room: self._store.take(nbytes) for room, nbytes in sizes.items()}
+
+
+def _bytes(tensor: Tensor) -> int:
+    return prod(tensor.shape) * np.dtype(tensor.dtype).itemsize

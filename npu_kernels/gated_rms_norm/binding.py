@@ -1,0 +1,20 @@
+"""GatedRMSNorm."""
+
+from npu_kernels.bf16 import bits_of
+from npu_kernels.binding import Binding, Constant, Node, Value
+
+LANES = 16  # values a kernel takes at a time
+
+
+def bind(node: Node) -> tuple[Binding, ...]:
+    weight, (*_, heads, width) = node.constants["weight"], node.attributes["by_head"]
+    if width % LANES:
+        return ()
+    parameters = {"HEADS": heads, "W": width, "EPSILON": bits_of(node.attributes["epsilon"])}
+    arguments = {
+        "x": Value("x"),
+        "gate": Value("gate"),
+        "weight": Constant(lambda: weight),
+        "y": Value("y"),
+    }
+    return (Binding("gated_rms_norm", "gated_rms_norm", parameters, arguments),)

@@ -1,0 +1,75 @@
+"""A model on a simulated NPU, in this process: what the worker does, with nothing in between."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from flm.core.tensor import TensorSpec
+from flm.devices.device import IDS, LAST, LOGITS, OFFSETS
+from flm.devices.xrt.build import ensure
+from flm.devices.xrt.local import LocalDevice
+from flm.devices.xrt.memory import LocalBuffer
+from flm.devices.xrt.toolchains import Simulator
+from npu_kernels import fakexrt
+from tests.models.drive import Graph
+
+CAPACITY = 128
+
+
+class LocalModel:
+    """`graph`'s model once more. `lanes` lanes of memory."""
+
+    def __init__(self, graph: Graph, folder: Path, *, lanes: int = 1) -> None:
+        self._graph = graph
+        self.device = LocalDevice(
+            fakexrt,
+            threads=1,
+            capacity=CAPACITY,
+            packages=lambda path, wanted: ensure(wanted, folder / "kernels", Simulator()),
+        )
+        self.program = self.device.load(folder / "graph.onnx")
+        self.memory = self.allocate_memory(lanes)
+
+    def allocate_memory(self, lanes: int) -> dict[str, LocalBuffer]:
+        specs = (
+            tensor.spec(lanes=lanes, capacity=CAPACITY)
+            for tensor in self._graph.emitted.layout.tensors
+        )
+        return {spec.name: self._buffer(spec) for spec in specs}
+
+    def _buffer(self, spec: TensorSpec) -> LocalBuffer:
+        return self.device.allocate(spec, np.zeros(spec.shape, spec.dtype))
+
+    def run(
+        self,
+        ids: npt.ArrayLike,
+        offsets: npt.ArrayLike,
+        lane: int = 0,
+        go_on: Callable[[], bool] = lambda: True,
+    ) -> npt.NDArray[np.float32]:
+        """Logits [B, vocabulary] of the last of ids [B, T], in lanes from `lane` on."""
+        ids, offsets = np.atleast_2d(np.asarray(ids, np.int64)), np.atleast_1d(offsets)
+        count, tokens = ids.shape
+        vocabulary = self._graph.emitted.vocabulary
+        given = {
+            IDS: ids,
+            OFFSETS: offsets.astype(np.int32),
+            LAST: np.array([tokens - 1]),
+            LOGITS: np.zeros((count, 1, vocabulary), np.float32),
+        }
+        buffers = {name: each.part(lane, lane + count) for name, each in self.memory.items()}
+        for name, array in given.items():
+            buffers[name] = self._buffer(TensorSpec(name, array.shape, array.dtype.name))
+            buffers[name].array()[...] = array
+            buffers[name].to_device()
+        self.program.run(buffers, go_on)
+        buffers[LOGITS].to_host()
+        return buffers[LOGITS].array()[:, 0].copy()
+
+    def rows(self, name: str, rows: range, lane: int = 0) -> npt.NDArray[np.float32]:
+        """What the host gets of them: [heads, rows, width]."""
+        part = self.memory[name].part(lane, lane + 1)
+        part.to_host(rows)
+        return part.array()[0, :, rows.start : rows.stop].copy()
