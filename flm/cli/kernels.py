@@ -16,6 +16,7 @@ from flm.errors import BadKernelPackage, BadRequest, DeviceFailed
 
 if TYPE_CHECKING:
     from flm.devices.xrt.selftest import Outcome
+    from flm.devices.xrt.toolchains import Toolchain
     from flm.settings import Settings
 
 app = typer.Typer(
@@ -23,6 +24,11 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode="rich",
 )
+NEVER_RAN = "No kernel of this version has run on an NPU yet."
+
+Simulate = Annotated[
+    bool, typer.Option("--simulate", help="for the simulator: needs no mlir-aie, runs on no NPU")
+]
 Where = Annotated[
     str,
     typer.Argument(metavar="MODEL|FOLDER", help="a model whose kernels are built, or a package"),
@@ -88,6 +94,36 @@ def check(
                 console.write(f"  {each}\n")
     if any(found.values()):
         raise typer.Exit(1)
+
+
+@app.command("build")
+def build(
+    context: typer.Context,
+    model: options.Model,
+    simulate: Simulate = False,
+    ctx_len: options.CtxLen = None,
+    quiet: options.Quiet = False,
+    log_level: options.LogLevel = None,
+    config: options.Config = None,
+) -> None:
+    """Build a model's kernels into its folder, with mlir-aie 1.4.2 and Peano."""
+    from flm.cli.planned import npu_graph
+    from flm.devices.xrt.build import build
+    from flm.devices.xrt.graph import read
+    from flm.devices.xrt.local import KERNELS
+    from flm.devices.xrt.plan import plan_of
+    from flm.devices.xrt.toolchains import MlirAie, Simulator
+
+    settings = options.settings_of(context)
+    toolchain: Toolchain = Simulator()
+    if not simulate:
+        toolchain = MlirAie()
+        toolchain.needed()
+    graph, capacity = npu_graph(model, settings)
+    wanted = plan_of(read(graph, capacity)).wanted
+    console.say(f"Building {len(wanted)} kernels")
+    console.say(f"They are in {build(wanted, graph.parent / KERNELS, toolchain)}")
+    console.say(NEVER_RAN)
 
 
 @app.command("selftest")

@@ -1,8 +1,10 @@
 """flm validate"""
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
@@ -13,12 +15,21 @@ from flm.devices.probe import Machine, probe
 from flm.devices.readiness import Check, checks
 from flm.devices.xrt.opened import Opened, open_npu
 from flm.errors import DeviceUnavailable
+from flm.settings import Settings
 
 NEVER_RAN = "Nothing of this version has run on an NPU yet: its kernels are proven by simulation."
 
 
+PlanOf = Annotated[
+    str | None,
+    typer.Option("--model", metavar="MODEL", help="say what of a model an NPU would run"),
+]
+
+
 def command(
     context: typer.Context,
+    model: PlanOf = None,
+    ctx_len: options.CtxLen = None,
     json_: options.Json = False,
     device: options.Device = None,
     quiet: options.Quiet = False,
@@ -30,6 +41,9 @@ def command(
     Ends with 0 if the NPU is ready; with --device cpu (or FLM_DEVICE=cpu), if the CPU is.
     """
     settings = options.settings_of(context)
+    if model is not None:
+        _print_plan(model, settings)
+        return
     machine = probe()
     opened = open_npu() if any(npu.opened for npu in machine.npus) else None
     trouble = _cpu_trouble()
@@ -43,6 +57,24 @@ def command(
             _print(check)
         _print_cpu(machine, trouble)
     raise typer.Exit(0 if ready else 1)
+
+
+def _print_plan(model: str, settings: Settings) -> None:
+    """Which functions run where, and what a decoded token moves. Nothing of it is run."""
+    from flm.cli.planned import npu_graph
+    from flm.devices.xrt.build import ensure
+    from flm.devices.xrt.local import KERNELS
+    from flm.devices.xrt.package import Package, Wanted
+    from flm.devices.xrt.report import report_of
+    from flm.devices.xrt.toolchains import Simulator
+
+    def simulated(graph: Path, wanted: Sequence[Wanted]) -> Package:
+        return ensure(wanted, graph.parent / KERNELS, Simulator())
+
+    graph, capacity = npu_graph(model, settings)
+    for line in report_of(graph, simulated, capacity=capacity).lines():
+        console.say(line)
+    console.say(NEVER_RAN)
 
 
 def _cpu_trouble() -> DeviceUnavailable | None:
