@@ -14,19 +14,20 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from flm.devices.xrt.load import load
-from flm.devices.xrt.package import SCALARS, KernelEntry, Package
+from flm.devices.xrt.package import KernelEntry, Package, Wanted
 from flm.devices.xrt.toolchains import MlirAie, Simulator, Toolchain
+from flm.errors import DeviceLost
+
+if TYPE_CHECKING:
+    from flm.devices.xrt.kernels import Kernels, Run
 
 NPU, NPU_SIM = "npu", "npu-sim"
 PATIENCE_S = 120.0
-RUN_MS = 20_000
-DPU = 3  # the opcode of a run that has an instruction stream
-COMPLETED = 4
 TIMED_RUNS = 20
 
 
@@ -81,56 +82,51 @@ def _apart(package: Package, entry: KernelEntry, device: str) -> Outcome:
 
 def tested(xrt: ModuleType, package: Package, entry: KernelEntry, runs: int) -> Outcome:
     """Here and now, on device 0: once against the vectors, then `runs` times for their time."""
-    from npu_kernels.golden import closeness, golden
+    from flm.devices.xrt.kernels import Kernels
 
-    vectors = golden(entry.folder, entry.design, entry.parameters)
-    device = xrt.device(0)
-    context = xrt.hw_context(device, device.register_xclbin(xrt.xclbin(str(package.xclbin))))
-    kernel = xrt.kernel(context, entry.name)
-    out = xrt.xclBOSyncDirection.XCL_BO_SYNC_BO_TO_DEVICE
-    back = xrt.xclBOSyncDirection.XCL_BO_SYNC_BO_FROM_DEVICE
-    words = entry.words(**vectors.values)
-    instructions = xrt.bo(device, words.nbytes, xrt.bo.flags.cacheable, kernel.group_id(1))
-    instructions.write(words, 0)
-    instructions.sync(out)
-    buffers = {}
-    for number, (argument, data) in enumerate(zip(entry.arguments, vectors.before, strict=True)):
-        group = kernel.group_id(SCALARS + number)
-        buffer = xrt.bo(device, argument.nbytes, xrt.bo.flags.host_only, group)
-        given = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
-        assert len(given) <= argument.nbytes, (argument, len(given))
-        buffer.write(np.pad(given, (0, argument.nbytes - len(given))), 0)
-        buffer.sync(out)
-        buffers[argument.name] = buffer
-    run = xrt.run(kernel)
-    for number, given in enumerate((DPU, instructions, words.nbytes, *buffers.values())):
-        run.set_arg(number, given)
-    state = _started(run)
+    kernels = Kernels(xrt, xrt.device(0), package)
     errors: dict[str, float] = {}
-    said = "" if state == COMPLETED else f"it ended in state {state}"
-    if not said:
-        for expected in vectors.after:
-            buffers[expected.name].sync(back)
-            found = np.frombuffer(buffers[expected.name].map(), np.uint8)
-            near = closeness(entry.folder, expected, found)
-            errors[near.name] = near.error
-            if not near.fine:
-                said = f"{near.name} is {near.error:.1e} off, cosine {near.cosine:.8f}"
-    took = _timed(run, runs) if not said and runs else None
+    try:
+        said, took = _compared(kernels, entry, runs, errors)
+    except DeviceLost as lost:
+        said, took = lost.message, None
+    kernels.close()
     return Outcome(entry.name, not said, said, errors, took, _moved_bytes(entry))
 
 
-def _started(run: Any) -> int:
-    run.start()
-    return int(run.wait(RUN_MS))
+def _compared(
+    kernels: Kernels, entry: KernelEntry, runs: int, errors: dict[str, float]
+) -> tuple[str, float | None]:
+    """What is wrong, and the median of `runs` in microseconds. Notes how far each buffer is off."""
+    from flm.devices.xrt.buffers import Store
+    from npu_kernels.golden import closeness, golden
+
+    vectors = golden(entry.folder, entry.design, entry.parameters)
+    kernel = kernels.kernel(Wanted(entry.folder, entry.design, entry.parameters))
+    kernel.at(vectors.values)
+    store, spans = Store(kernels.data), {}
+    for argument, data in zip(entry.arguments, vectors.before, strict=True):
+        span = spans[argument.name] = store.take(argument.nbytes)
+        given = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
+        span.array[: len(given)] = given
+        span.to_device()
+    run = kernel.run(list(spans.values()))
+    run()
+    for expected in vectors.after:
+        spans[expected.name].from_device()
+        near = closeness(entry.folder, expected, spans[expected.name].array)
+        errors[near.name] = near.error
+        if not near.fine:
+            return f"{near.name} is {near.error:.1e} off, cosine {near.cosine:.8f}", None
+    return "", _timed(run, runs) if runs else None
 
 
-def _timed(run: Any, runs: int) -> float:
-    """Median, in microseconds. What the vectors were is overwritten: only the time counts."""
+def _timed(run: Run, runs: int) -> float:
+    """What the vectors made is overwritten: only the time counts."""
     took = []
     for _ in range(runs):
         start = time.perf_counter()
-        _started(run)
+        run()
         took.append(time.perf_counter() - start)
     return float(np.median(took)) * 1e6
 
