@@ -58,13 +58,17 @@ class Admitted:
 
 @dataclass(frozen=True, slots=True)
 class Generated:
-    """One new token. `text` is what may be shown now: complete characters, no part of a stop."""
+    """One new token. `text` is what may be shown now: complete characters, no part of a stop.
+
+    `stop` is the stop string that it completes.
+    """
 
     request_id: str
     token: int
     text: str
     logprob: TokenLogprob | None = None
     top_logprobs: tuple[TokenLogprob, ...] = ()
+    stop: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,7 +57,7 @@ class Active:
             sequence.first_token_at = now
         if ended:
             return None, FinishReason.STOP
-        generated = Generated(request.id, token, text, *reported)
+        generated = Generated(request.id, token, text, *reported, stop=self.reply.stop)
         if stopped:
             return generated, FinishReason.STOP_STRING
         most = min(request.max_tokens, context_length - sequence.prompt_length)

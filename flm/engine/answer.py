@@ -41,7 +41,9 @@ class Answer:
         self.request = request
         self.conversation = conversation
         self.finding: Finding | None = None  # what was known of the prompt, if much is read
+        self.cached_tokens = 0  # as it was admitted
         self.reason: FinishReason | None = None
+        self.stop: str | None = None  # the stop string that ended it
         self.usage: Usage | None = None
         self.reasoning_tokens = 0
         self._reader = reader
@@ -97,9 +99,10 @@ class Answer:
     def _read(self, event: Event) -> list[Delta]:
         match event:
             case Admitted():
-                self.finding = event.finding
+                self.finding, self.cached_tokens = event.finding, event.cached_tokens
                 return []
             case Generated():
+                self.stop = event.stop
                 return self._split(event.text, tokens=1)
             case Finished():
                 self.reason, self.usage = event.reason, event.usage

@@ -12,6 +12,11 @@ class ReplyText:
         self._detokenizer = Detokenizer(tokenizer, request.shown)
         self._stops = StopStrings(request.stop)
 
+    @property
+    def stop(self) -> str | None:
+        """The stop string that was met."""
+        return self._stops.met
+
     def ends_with(self, token: int) -> bool:
         """Whether the model ended its turn with `token`, which is not shown."""
         return token in self._eos_ids

@@ -8,6 +8,7 @@ from starlette.exceptions import HTTPException
 from flm import __version__
 from flm.errors import FlmError, NoSuchMethod, NoSuchPath
 from flm.server import endpoints, journal, metrics, models, ollama, prefix_cache
+from flm.server.anthropic import CountBody, MessagesBody
 from flm.server.documented import openapi
 from flm.server.faults import fault_response, internal
 from flm.server.guard import Guard
@@ -18,7 +19,10 @@ from flm.server.residence import Residence
 from flm.server.wire import Json
 from flm.settings import Settings
 
-ENDPOINTS = "try POST /v1/chat/completions or GET /v1/models; GET /openapi.json lists all there is"
+ENDPOINTS = "try POST /v1/chat/completions, POST /v1/messages or GET /v1/models; "
+ENDPOINTS += "GET /openapi.json lists all there is"
+
+BODIES = (ChatBody, CompletionBody, WarmBody, MessagesBody, CountBody)
 
 
 def create_app(settings: Settings, residence: Residence) -> FastAPI:
@@ -38,7 +42,7 @@ def create_app(settings: Settings, residence: Residence) -> FastAPI:
     _add_ways_out(app, served)
 
     def document() -> dict[str, Any]:
-        app.openapi_schema = app.openapi_schema or openapi(app, ChatBody, CompletionBody, WarmBody)
+        app.openapi_schema = app.openapi_schema or openapi(app, *BODIES)
         return app.openapi_schema
 
     app.openapi = document  # type: ignore[method-assign]
@@ -68,7 +72,7 @@ def _add_ways_out(app: FastAPI, served: Served) -> None:
         if request.method == "POST":
             journal.note_refusal(request, error)
             served.note(error.status)
-        return fault_response(error)
+        return fault_response(error, request.scope["path"])
 
     @app.exception_handler(HTTPException)
     async def routed(request: Request, error: HTTPException) -> Response:
@@ -78,9 +82,9 @@ def _add_ways_out(app: FastAPI, served: Served) -> None:
             known: FlmError = NoSuchMethod(f"{place} is not possible", fix=f"use {ways}")
         else:
             known = NoSuchPath(f"{place} leads nowhere", fix=ENDPOINTS)
-        return fault_response(known, headers=error.headers)
+        return fault_response(known, request.scope["path"], error.headers)
 
     @app.exception_handler(Exception)
     async def unexpected(request: Request, error: Exception) -> Response:
         journal.note_mistake(error)
-        return fault_response(internal(error))
+        return fault_response(internal(error), request.scope["path"])

@@ -1,6 +1,6 @@
 """A message's content as text, from any of the shapes clients send it in."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from flm.errors import BadRequest, UnsupportedFeature
@@ -24,8 +24,13 @@ MEDIA_PARTS = {
     "video": "a video",
     "file": "a file",
     "input_file": "a file",
+    "document": "a document",
 }
-SILENT_PARTS = ("thinking", "reasoning")  # of an earlier reply; not what it said
+SILENT_PARTS = (
+    "thinking",
+    "redacted_thinking",
+    "reasoning",
+)  # of an earlier reply; not what it said
 MARKS = ("cache_control", "prompt_cache_breakpoint")  # Anthropic's and OpenAI's, on a part
 
 
@@ -39,14 +44,25 @@ def flat_text(
     """
     if content is None or isinstance(content, str):
         return content, ()
-    texts, marks, length = [], [], -1
-    for index, part in enumerate(content):
+    return joined_text(enumerate(content), place=place, model=model)
+
+
+def joined_text(
+    parts: Iterable[tuple[int, str | dict[str, Any]]],
+    *,
+    place: str,
+    model: str,
+    between: str = "\n",
+) -> tuple[str, tuple[int, ...]]:
+    """The same of some of a message's parts, each with its index there."""
+    texts, marks, length = [], [], -len(between)
+    for index, part in parts:
         if isinstance(part, str) or part.get("type") not in SILENT_PARTS:
             texts.append(_text(part, f"{place}[{index}]", model))
-            length += 1 + len(texts[-1])
+            length += len(between) + len(texts[-1])
             if isinstance(part, dict) and is_marked(part):
                 marks.append(length)
-    return "\n".join(texts), tuple(marks)
+    return between.join(texts), tuple(marks)
 
 
 def languages(content: str | Sequence[str | dict[str, Any]] | None) -> tuple[str, str] | None:

@@ -1,26 +1,27 @@
-"""POST /v1/chat/completions and /v1/completions: prepare, run, answer."""
+"""POST /v1/chat/completions, /v1/completions and /v1/messages: prepare, run, answer."""
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from fastapi import APIRouter, Request, Response
 from starlette.background import BackgroundTask
 
 from flm.engine.conversation import Conversations
 from flm.server import journal
+from flm.server.anthropic import CountBody, MessagesBody
 from flm.server.documented import documented
 from flm.server.generate import ClientLeft, Generation
 from flm.server.metrics import Served
 from flm.server.openai import ChatBody, CompletionBody
 from flm.server.prepare import Preparation, Prepared
 from flm.server.reasons import note_reason
-from flm.server.replies import Replies
 from flm.server.residence import Residence
 from flm.server.sse import EventStream
 from flm.server.wire import Json, parse_object, read_body
 from flm.settings import Settings
 
+T = TypeVar("T")
 CLIENT_CLOSED_REQUEST = 499  # nginx's word for it; nobody sees it but the log
 
 
@@ -36,13 +37,25 @@ def routes(settings: Settings, residence: Residence, served: Served) -> APIRoute
     async def completions(request: Request) -> Response:
         return await answer(request, preparation.text)
 
+    @router.post("/v1/messages", openapi_extra=documented(MessagesBody))
+    async def messages(request: Request) -> Response:
+        return await answer(request, preparation.messages)
+
+    @router.post("/v1/messages/count_tokens", openapi_extra=documented(CountBody))
+    async def count(request: Request) -> Response:
+        return Json({"input_tokens": await understood(request, preparation.count)})
+
+    async def understood(
+        request: Request, prepare: Callable[[Mapping[str, Any], str | None], T]
+    ) -> T:
+        _ = residence.resident  # while it loads, no body is worth reading
+        raw, key = await read_body(request, settings), request.state.api_key
+        return await asyncio.to_thread(lambda: prepare(parse_object(raw), key))
+
     async def answer(
         request: Request, prepare: Callable[[Mapping[str, Any], str | None], Prepared]
     ) -> Response:
-        _ = residence.resident  # while it loads, no body is worth reading
-        raw, key = await read_body(request, settings), request.state.api_key
-        prepared = await asyncio.to_thread(lambda: prepare(parse_object(raw), key))
-        return await _run(request, prepared, settings, served)
+        return await _run(request, await understood(request, prepare), settings, served)
 
     return router
 
@@ -50,11 +63,8 @@ def routes(settings: Settings, residence: Residence, served: Served) -> APIRoute
 async def _run(
     request: Request, prepared: Prepared, settings: Settings, served: Served
 ) -> Response:
-    body, resident = prepared.body, prepared.resident
+    replies, resident = prepared.replies, prepared.resident
     generation = Generation(Conversations(resident), prepared.prompts)
-    replies = Replies(
-        prepared.form, request_id=prepared.request_id, model=body.model, resident=resident
-    )
     background = BackgroundTask(_read_ahead, generation)
     loop = asyncio.get_running_loop()
 
@@ -64,11 +74,10 @@ async def _run(
         for answers in generation.prompts:
             loop.run_in_executor(None, note_reason, resident, answers[0])
 
-    if body.stream:
+    if prepared.body.stream:
         return EventStream(
             generation,
             replies,
-            wants_usage=body.wants_usage,
             ping_interval_s=settings.ping_interval_s,
             ended=ended,
             background=background,

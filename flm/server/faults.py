@@ -1,4 +1,7 @@
-"""Errors as every OpenAI client reads them: a status, and an object that says what to do."""
+"""Errors as clients read them: a status, and an object that says what to do.
+
+It is OpenAI's, or Anthropic's where the path is one of theirs.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,6 +19,16 @@ from flm.errors import (
 from flm.server.wire import Json
 
 SHOWN_CHARS_MAX = 80  # of a refused value
+MESSAGES = "/v1/messages"
+TYPES = {  # Anthropic's words, by status
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    408: "timeout_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+}
 
 
 def fault(error: FlmError) -> dict[str, Any]:
@@ -29,12 +42,26 @@ def fault(error: FlmError) -> dict[str, Any]:
     }
     if isinstance(error, PromptTooLong):
         inner |= {"n_prompt_tokens": error.prompt_tokens, "n_ctx": error.context_length}
-    elif error.fix:
-        inner["message"] = f"{error.message.rstrip('.')}. Fix: {error.fix}."
+    else:
+        inner["message"] = _with_fix(error)
     return {"error": inner}
 
 
-def fault_response(error: FlmError, headers: Mapping[str, str] | None = None) -> Json:
+def message_fault(error: FlmError) -> dict[str, Any]:
+    """Anthropic's. Its clients know by the wording that a conversation is to be made shorter."""
+    message = _with_fix(error)
+    if isinstance(error, PromptTooLong):
+        tokens = f"{error.prompt_tokens} tokens > {error.context_length} maximum"
+        message = f"prompt is too long: {tokens}"
+    usual = "api_error" if error.status >= 500 else "invalid_request_error"
+    inner = {"type": TYPES.get(error.status, usual), "message": message}
+    return {"type": "error", "error": inner, "request_id": None}
+
+
+def fault_response(
+    error: FlmError, path: str = "", headers: Mapping[str, str] | None = None
+) -> Json:
+    """In the words of whoever asks for `path`."""
     headers = dict(headers or {})
     if isinstance(error, QueueFull | ModelLoading):
         headers["Retry-After"] = str(error.retry_after_s)
@@ -42,7 +69,9 @@ def fault_response(error: FlmError, headers: Mapping[str, str] | None = None) ->
         headers["Connection"] = "close"
     if error.status == 401:
         headers["WWW-Authenticate"] = "Bearer"
-    return Json(fault(error), status_code=error.status, headers=headers)
+    messages = path == MESSAGES or path.startswith(f"{MESSAGES}/")
+    body = message_fault(error) if messages else fault(error)
+    return Json(body, status_code=error.status, headers=headers)
 
 
 def internal(error: BaseException) -> FlmError:
@@ -64,6 +93,10 @@ def not_valid(error: ValidationError, body: Mapping[str, Any]) -> BadRequest:
         return BadRequest(f"{first} is missing", fix=f"send {first}", param=first)
     what = " or ".join(dict.fromkeys(word[0].lower() + word[1:] for word in wanted))
     return BadRequest(f"{first} is {shown}: {what}", fix=f"change {first}", param=first)
+
+
+def _with_fix(error: FlmError) -> str:
+    return f"{error.message.rstrip('.')}. Fix: {error.fix}." if error.fix else error.message
 
 
 def _place(loc: tuple[int | str, ...], body: Mapping[str, Any]) -> str:

@@ -58,7 +58,7 @@ class Guard:
             key = self._key(headers)
             refusal = self._refusal(scope, headers, key)
             if refusal is not None:
-                await fault_response(refusal)(scope, receive, send)
+                await fault_response(refusal, scope["path"])(scope, receive, send)
             elif self._is_preflight(scope):
                 await send({"type": "http.response.start", "status": 204, "headers": []})
                 await send({"type": "http.response.body", "body": b""})

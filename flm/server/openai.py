@@ -1,52 +1,36 @@
-"""OpenAI's request bodies, and what they mean in our own nouns.
-
-Fields we do not know pass (agents send many); fields with an effect we cannot give are refused
-by name, never dropped in silence.
-"""
+"""OpenAI's request bodies, and what they mean in our own nouns."""
 
 import dataclasses
 import json
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BeforeValidator, Field
 
-from flm import console
 from flm.core.chat import Conversation, Message, ToolCall
-from flm.core.request import Priority, SamplingParams
+from flm.core.request import SamplingParams
 from flm.engine.conversation import Terms
-from flm.errors import BadRequest, UnsupportedFeature
+from flm.errors import BadRequest
+from flm.server.bodies import (
+    AskingBody,
+    Body,
+    Many,
+    Whole,
+    effort_known,
+    not_supported,
+    refuse_fields,
+    sampling,
+    stop_strings,
+    warn_skipped,
+    whole,
+)
 from flm.server.content import flat_text, languages, unmarked
 from flm.server.policies import arranged
-from flm.server.residence import CLASSES, split_class
 from flm.settings import Settings
 
 CHOICES_MAX = 16  # replies asked for in one request: n times the prompts
-STOPS_MAX, STOP_CHARS_MAX = 16, 256
 LOGPROBS_MAX = 20
-SALT_CHARS_MAX = 256
 BIASES_MAX = 2**18  # no vocabulary has more tokens
-TEMPERATURE_MIN = 1e-3  # below, the likeliest token is as good as certain: greedy
-SAMPLING = (  # fields that mean the same in SamplingParams
-    "temperature",
-    "top_p",
-    "top_k",
-    "min_p",
-    "presence_penalty",
-    "frequency_penalty",
-    "repetition_penalty",
-    "seed",
-)
-
-EFFORTS: Mapping[str, str] = {  # and the nearest that models were trained on
-    "none": "none",
-    "minimal": "low",
-    "low": "low",
-    "medium": "medium",
-    "high": "high",
-    "xhigh": "high",
-    "max": "high",
-}
 
 # What they would do to the reply, we cannot do yet; None and these values do nothing.
 UNSUPPORTED: Mapping[str, tuple[object, ...]] = {
@@ -66,14 +50,9 @@ UNSUPPORTED: Mapping[str, tuple[object, ...]] = {
 }
 
 
-def _whole(value: object) -> object:
-    """5.0 for 5, from languages with one kind of number."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
 def _unlimited(value: object) -> object:
     """-1, which llama.cpp and LM Studio read as no limit."""
-    return None if _whole(value) == -1 else _whole(value)
+    return None if whole(value) == -1 else whole(value)
 
 
 def _countable(value: object) -> object:
@@ -82,48 +61,24 @@ def _countable(value: object) -> object:
     return value
 
 
-ItemT = TypeVar("ItemT")
-# The first wrong item is told, and a million others are not looked at.
-Many = Annotated[list[ItemT], Field(fail_fast=True)]
-Whole = Annotated[int | None, BeforeValidator(_whole)]
 Limit = Annotated[int | None, BeforeValidator(_unlimited)]
-
-
-class Body(BaseModel):
-    """No value is converted: "1" is not a number, and 1 is not true."""
-
-    model_config = ConfigDict(strict=True)
 
 
 class StreamOptions(Body):
     include_usage: bool | None = None
 
 
-class ReplyBody(Body):
+class ReplyBody(AskingBody):
     """What chat and plain completions share."""
 
-    model_config = ConfigDict(extra="allow")
-
-    model: str
-    class_: Literal["interactive", "agent"] | None = Field(None, alias="class")
-    cache_salt: str | None = Field(None, min_length=1, max_length=SALT_CHARS_MAX)
     # Which of several servers to ask. Here every kept prompt is near, and found by its tokens: the
     # key neither helps nor keeps apart.
     prompt_cache_key: Any = None
-    stream: bool | None = None
     stream_options: StreamOptions | None = None
     max_tokens: Limit = Field(None, ge=1)
     n: Whole = Field(None, ge=1, le=CHOICES_MAX)
     stop: str | Many[str] | None = None
     ignore_eos: bool | None = None
-    seed: Whole = Field(None, ge=-(2**63), lt=2**64)
-    temperature: float | None = Field(None, ge=0, le=2)
-    top_p: float | None = Field(None, ge=0, le=1)
-    top_k: Whole = Field(None, ge=-1)
-    min_p: float | None = Field(None, ge=0, le=1)
-    presence_penalty: float | None = Field(None, ge=-2, le=2)
-    frequency_penalty: float | None = Field(None, ge=-2, le=2)
-    repetition_penalty: float | None = Field(None, ge=0.01, le=10)
     logit_bias: Annotated[
         dict[str, Annotated[float, Field(ge=-100, le=100)]] | None, BeforeValidator(_countable)
     ] = None
@@ -182,22 +137,17 @@ class CompletionBody(ReplyBody):
 
 def refuse_unsupported(body: ReplyBody) -> None:
     """Raises UnsupportedFeature for a field that asks for more than we can do."""
-    extra = body.model_extra or {}
-    for name, idle in UNSUPPORTED.items():
-        if extra.get(name) is not None and extra[name] not in idle:
-            raise _unsupported(name, f"{name} is not supported")
+    refuse_fields(body, UNSUPPORTED)
     if isinstance(body, ChatBody):
         form = (body.response_format or {}).get("type", "text")
         if form != "text":
-            raise _unsupported("response_format", f"response_format {form!r} is not supported yet")
+            raise not_supported("response_format", f"response_format {form!r} is not supported yet")
         choice = body.tool_choice
         kind = choice.get("type") if isinstance(choice, dict) else choice
         # "none" leaves the tools in the prompt, and takes what looks like a call for text: without
         # them its beginning, and with it what the prefix cache holds, would be another.
         if kind not in (None, "auto", "none"):
-            raise _unsupported("tool_choice", f"tool_choice {kind!r} is not supported yet")
-    if unknown := extra.keys() - UNSUPPORTED.keys():
-        console.debug(f"ignored request fields: {', '.join(sorted(unknown))}")
+            raise not_supported("tool_choice", f"tool_choice {kind!r} is not supported yet")
 
 
 def conversation(body: ChatBody, *, model: str, settings: Settings) -> Conversation:
@@ -222,28 +172,17 @@ def terms(body: ReplyBody, defaults: SamplingParams) -> Terms:
     if isinstance(body, ChatBody) and body.max_completion_tokens is not None:
         limit = body.max_completion_tokens
     return Terms(
-        sampling=_sampling(body, defaults),
+        sampling=dataclasses.replace(
+            sampling(body, defaults),
+            logit_bias=_logit_bias(body.logit_bias),
+            logprobs=_logprobs(body),
+        ),
         max_tokens=limit,
-        stop=_stops(body.stop),
+        stop=stop_strings(body.stop, param="stop"),
         ignore_eos=bool(body.ignore_eos),
         n=body.n or 1,
         tool_calls=not (isinstance(body, ChatBody) and body.tool_choice == "none"),
-        priority=CLASSES.get(body.class_ or split_class(body.model)[1], Priority.INTERACTIVE),
-    )
-
-
-def _sampling(body: ReplyBody, defaults: SamplingParams) -> SamplingParams:
-    given: dict[str, Any] = {
-        name: getattr(body, name) for name in SAMPLING if getattr(body, name) is not None
-    }
-    if given.get("temperature", 1) < TEMPERATURE_MIN:
-        given["temperature"] = 0.0
-    if given.get("top_k") in (0, -1):
-        given["top_k"] = None
-    if "seed" in given:  # -1 is llama.cpp's and Ollama's word for any
-        given["seed"] = None if given["seed"] == -1 else given["seed"] % 2**64
-    return dataclasses.replace(
-        defaults, **given, logit_bias=_logit_bias(body.logit_bias), logprobs=_logprobs(body)
+        priority=body.priority,
     )
 
 
@@ -271,17 +210,6 @@ def _logit_bias(given: Mapping[str, float] | None) -> dict[int, float]:
         ) from error
 
 
-def _stops(given: str | list[str] | None) -> tuple[str, ...]:
-    stops = tuple(stop for stop in ([given] if isinstance(given, str) else given or []) if stop)
-    if len(stops) > STOPS_MAX or any(len(stop) > STOP_CHARS_MAX for stop in stops):
-        raise BadRequest(
-            f"stop takes up to {STOPS_MAX} texts of up to {STOP_CHARS_MAX} characters",
-            fix="send fewer or shorter ones",
-            param="stop",
-        )
-    return stops
-
-
 def _thinking(body: ChatBody) -> tuple[str | None, bool | None, dict[str, Any]]:
     """(effort, whether to think, what else the template is given), from all the ways to say it.
 
@@ -295,7 +223,7 @@ def _thinking(body: ChatBody) -> tuple[str | None, bool | None, dict[str, Any]]:
         body.think if isinstance(body.think, str) else None,
         kwargs.pop("reasoning_effort", None),
     )
-    effort = next((_effort(each) for each in given if each), None)
+    effort = next((effort_known(each, param="reasoning_effort") for each in given if each), None)
     switches = (
         kwargs.pop("enable_thinking", None),
         kwargs.pop("thinking", None),
@@ -308,17 +236,6 @@ def _thinking(body: ChatBody) -> tuple[str | None, bool | None, dict[str, Any]]:
     return None if effort == "none" else effort, thinking, kwargs
 
 
-def _effort(given: object) -> str:
-    """In the words that templates know."""
-    if not isinstance(given, str) or given not in EFFORTS:
-        raise BadRequest(
-            f"reasoning_effort {str(given)[:40]!r} is not known",
-            fix=f"take one of {', '.join(EFFORTS)}",
-            param="reasoning_effort",
-        )
-    return EFFORTS[given]
-
-
 def _tools(given: list[dict[str, Any]]) -> tuple[Mapping[str, Any], ...]:
     """Function tools as they came, key by key: their text opens the prompt, and must not vary.
 
@@ -328,15 +245,13 @@ def _tools(given: list[dict[str, Any]]) -> tuple[Mapping[str, Any], ...]:
     for index, tool in enumerate(given):
         function = tool.get("function")
         if tool.get("type", "function") != "function":
-            skipped.append(index)
+            skipped.append(str(tool["type"]))
         elif not isinstance(function, dict) or not isinstance(function.get("name"), str):
             place = f"tools[{index}].function"
             raise BadRequest(f"{place}.name is missing", fix="name every function", param=place)
         else:
             tools.append(unmarked({**tool, "function": unmarked(function)}))
-    if skipped:
-        kind = f"{given[skipped[0]]['type']!r:.40}"
-        console.warn(f"{len(skipped)} of {len(given)} tools skipped, not functions but {kind}")
+    warn_skipped(skipped, len(given))
     return tuple(tools)
 
 
@@ -362,7 +277,3 @@ def _tool_call(body: ToolCallBody) -> ToolCall:
     if isinstance(arguments, dict):
         arguments = json.dumps(arguments, ensure_ascii=False)
     return ToolCall(body.id or "", body.function.name, arguments or "{}")
-
-
-def _unsupported(param: str, message: str) -> UnsupportedFeature:
-    return UnsupportedFeature(message, fix=f"leave {param} out", param=param)

@@ -17,13 +17,15 @@ BILLING = re.compile(r"x-anthropic-billing-header:[^\n]*\n*", re.IGNORECASE)
 BETWEEN = "\n\n"  # texts that become one
 
 
-def arranged(messages: Sequence[Message], *, system: str, developer: str) -> tuple[Message, ...]:
+def arranged(
+    messages: Sequence[Message], *, system: str, developer: str, places: Sequence[str] | None = None
+) -> tuple[Message, ...]:
     """The messages as they are rendered: none is a developer's any more.
 
-    `system` and `developer` are the settings of these names. Raises BadRequest for a message that
-    they refuse.
+    `system` and `developer` are the settings of these names, `places` is where in the body each
+    message was. Raises BadRequest for a message that they refuse.
     """
-    placed = _without_billing(messages)
+    placed = _without_billing(messages, places or [f"messages[{n}]" for n in range(len(messages))])
     _refuse(placed, system=system, developer=developer)
     messages = [message for _, message in placed]
     if developer == "inplace":
@@ -41,9 +43,8 @@ def arranged(messages: Sequence[Message], *, system: str, developer: str) -> tup
     return (*first, *rest)
 
 
-def _refuse(placed: Sequence[tuple[int, Message]], *, system: str, developer: str) -> None:
-    for number, (index, message) in enumerate(placed):
-        place = f"messages[{index}]"
+def _refuse(placed: Sequence[tuple[str, Message]], *, system: str, developer: str) -> None:
+    for number, (place, message) in enumerate(placed):
         if message.role == "developer" and developer == "reject":
             raise BadRequest(
                 f"{place} is a developer's, and this server takes none",
@@ -62,15 +63,17 @@ def _as_system(message: Message) -> Message:
     return replace(message, role="system") if message.role == "developer" else message
 
 
-def _without_billing(messages: Sequence[Message]) -> list[tuple[int, Message]]:
-    """Each with its index in the request; a message that was nothing but the line is gone."""
-    placed = list(enumerate(messages))
-    index = next((at for at, each in placed if each.role in INSTRUCTING), None)
+def _without_billing(
+    messages: Sequence[Message], places: Sequence[str]
+) -> list[tuple[str, Message]]:
+    """Each with its place; a message that was nothing but the line is gone."""
+    placed = list(zip(places, messages, strict=True))
+    index = next((at for at, each in enumerate(messages) if each.role in INSTRUCTING), None)
     if index is not None and (found := BILLING.match(messages[index].content or "")):
         content = (messages[index].content or "")[found.end() :]
         marks = tuple(mark - found.end() for mark in messages[index].marks if mark > found.end())
         rest = replace(messages[index], content=content, marks=marks)
-        placed[index : index + 1] = [(index, rest)] if content else []
+        placed[index : index + 1] = [(places[index], rest)] if content else []
     return placed
 
 

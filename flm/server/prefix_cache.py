@@ -23,8 +23,9 @@ from flm.engine.engine import Engine
 from flm.engine.residency import Resident
 from flm.errors import BadRequest, QueueFull
 from flm.prefix.overview import kept_tiers, overview, with_disk
+from flm.server.bodies import SALT_CHARS_MAX
 from flm.server.documented import documented, query
-from flm.server.openai import SALT_CHARS_MAX, ChatBody, CompletionBody
+from flm.server.openai import ChatBody, CompletionBody
 from flm.server.prefix_replies import explanation_reply, overview_reply
 from flm.server.prepare import Preparation, Prepared
 from flm.server.reasons import reason

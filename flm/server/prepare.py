@@ -1,6 +1,5 @@
 """From a body to answers that do not run yet: what all routes that take a prompt read alike."""
 
-import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -10,34 +9,37 @@ from pydantic import ValidationError
 from flm import console
 from flm.core.chat import Conversation
 from flm.engine.answer import Answer
-from flm.engine.conversation import Conversations
+from flm.engine.conversation import Conversations, Terms
 from flm.engine.residency import Resident
-from flm.errors import BadRequest
+from flm.errors import BadRequest, PromptTooLong
+from flm.server import anthropic
+from flm.server.anthropic import CountBody, MessagesBody
+from flm.server.anthropic_replies import MessageReplies
+from flm.server.bodies import AskingBody
 from flm.server.domains import domain_of
 from flm.server.faults import not_valid
 from flm.server.openai import (
     CHOICES_MAX,
     ChatBody,
     CompletionBody,
-    ReplyBody,
     conversation,
     refuse_unsupported,
     terms,
 )
-from flm.server.replies import CHAT, TEXT, Form
+from flm.server.replies import CHAT, TEXT, ChunkReplies
 from flm.server.residence import Residence
+from flm.server.sse import Replies
 from flm.settings import Settings
 
-BodyT = TypeVar("BodyT", bound=ReplyBody)
+BodyT = TypeVar("BodyT", bound=AskingBody)
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """A request understood: for each prompt its answers, not yet running."""
 
-    body: ReplyBody
-    form: Form
-    request_id: str
+    body: AskingBody
+    replies: Replies
     resident: Resident
     prompts: list[list[Answer]]
 
@@ -57,22 +59,43 @@ class Preparation:
         return self.text(fields, key) if "prompt" in fields else self.chat(fields, key)
 
     def chat(self, fields: Mapping[str, Any], key: str | None) -> Prepared:
-        _refuse_many(fields.get("messages"), self._settings.messages_max)
-        body = _valid(ChatBody, fields)
+        body = self._valid(ChatBody, fields)
+        refuse_unsupported(body)
         resident = self._residence.find(body.model)
-        request_id = _new_id(CHAT)
         asked = conversation(body, model=resident.card.tag, settings=self._settings)
-        self._warn_of_tools(asked, resident)
-        answers = Conversations(resident).chat(
-            asked,
-            terms(body, resident.card.sampling),
-            request_id=request_id,
-            domain=self.domain(key, body.cache_salt),
+        replies = ChunkReplies(CHAT, body, resident)
+        answers = self._answers(
+            resident, asked, terms(body, resident.card.sampling), replies.id, key, body.cache_salt
         )
-        return Prepared(body, CHAT, request_id, resident, [answers])
+        return Prepared(body, replies, resident, [answers])
+
+    def messages(self, fields: Mapping[str, Any], key: str | None) -> Prepared:
+        """Anthropic's chats."""
+        body = self._valid(MessagesBody, fields)
+        anthropic.refuse_unsupported(body)
+        resident = self._residence.find(body.model)
+        asked = anthropic.conversation(body, model=resident.card.tag, settings=self._settings)
+        replies = MessageReplies(body.model)
+        agreed = anthropic.terms(body, resident.card.sampling)
+        answers = self._answers(resident, asked, agreed, replies.id, key, body.cache_salt)
+        return Prepared(body, replies, resident, [answers])
+
+    def count(self, fields: Mapping[str, Any], key: str | None) -> int:
+        """The tokens that a body of Anthropic's has, too many or not."""
+        body = self._valid(CountBody, fields)
+        anthropic.refuse_unsupported(body)
+        resident = self._residence.find(body.model)
+        asked = anthropic.conversation(body, model=resident.card.tag, settings=self._settings)
+        agreed = Terms(resident.card.sampling)
+        try:
+            answers = self._answers(resident, asked, agreed, "", key, body.cache_salt)
+        except PromptTooLong as error:
+            return error.prompt_tokens
+        return len(answers[0].request.prompt.tokens)
 
     def text(self, fields: Mapping[str, Any], key: str | None) -> Prepared:
-        body = _valid(CompletionBody, fields)
+        body = self._valid(CompletionBody, fields)
+        refuse_unsupported(body)
         resident = self._residence.find(body.model)
         given = body.prompt
         several = isinstance(given, list) and given and not isinstance(given[0], int)
@@ -83,16 +106,36 @@ class Preparation:
                 fix=f"ask for up to {CHOICES_MAX}",
                 param="prompt",
             )
-        request_id = _new_id(TEXT)
+        replies = ChunkReplies(TEXT, body, resident)
         asked = terms(body, resident.card.sampling)
-        ids = [f"{request_id}-p{index}" if index else request_id for index in range(len(prompts))]
+        ids = [f"{replies.id}-p{index}" if index else replies.id for index in range(len(prompts))]
         conversations = Conversations(resident)
         domain = self.domain(key, body.cache_salt)
         answers = [
             conversations.text(prompt, asked, request_id=own, domain=domain)
             for prompt, own in zip(prompts, ids, strict=True)
         ]
-        return Prepared(body, TEXT, request_id, resident, answers)
+        return Prepared(body, replies, resident, answers)
+
+    def _valid(self, kind: type[BodyT], fields: Mapping[str, Any]) -> BodyT:
+        _refuse_many(fields.get("messages"), self._settings.messages_max)
+        try:
+            return kind.model_validate(fields)
+        except ValidationError as error:
+            raise not_valid(error, fields) from error
+
+    def _answers(
+        self,
+        resident: Resident,
+        asked: Conversation,
+        agreed: Terms,
+        request_id: str,
+        key: str | None,
+        salt: str | None,
+    ) -> list[Answer]:
+        self._warn_of_tools(asked, resident)
+        domain = self.domain(key, salt)
+        return Conversations(resident).chat(asked, agreed, request_id=request_id, domain=domain)
 
     def _warn_of_tools(self, asked: Conversation, resident: Resident) -> None:
         """Once a model, for agents send the same tools again and again."""
@@ -117,16 +160,3 @@ def _refuse_many(messages: object, messages_max: int) -> None:
             fix="send fewer, or raise messages-max in flm.toml",
             param="messages",
         )
-
-
-def _valid(kind: type[BodyT], fields: Mapping[str, Any]) -> BodyT:
-    try:
-        body = kind.model_validate(fields)
-    except ValidationError as error:
-        raise not_valid(error, fields) from error
-    refuse_unsupported(body)
-    return body
-
-
-def _new_id(form: Form) -> str:
-    return f"{form.id_prefix}-{secrets.token_hex(12)}"

@@ -1,5 +1,6 @@
 """OpenAI's replies: whole, or in chunks that cost a head made once, the text as JSON, a tail."""
 
+import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,8 +9,11 @@ from typing import Any
 from flm.core.chat import DeltaKind, text_of, tool_calls_of
 from flm.core.event import FinishReason, Generated
 from flm.engine.residency import Resident
+from flm.errors import FlmError
+from flm.server.faults import fault
 from flm.server.generate import Choice, Generation
 from flm.server.logprobs import chat_logprobs, text_logprobs
+from flm.server.openai import ReplyBody
 from flm.server.usage import timings, usage
 from flm.server.wire import encode
 from flm.text.tokenizer import Tokenizer
@@ -92,28 +96,32 @@ TEXT = Form(
 )
 
 
-class Replies:
+class ChunkReplies:
     """Writes one request's replies in a form."""
 
-    def __init__(self, form: Form, *, request_id: str, model: str, resident: Resident) -> None:
+    ping = b": ping\n\n"
+
+    def __init__(self, form: Form, body: ReplyBody, resident: Resident) -> None:
+        self.id = f"{form.id_prefix}-{secrets.token_hex(12)}"
         self._form = form
         self._resident = resident
+        self._wants_usage = body.wants_usage
         self._envelope = {
-            "id": request_id,
+            "id": self.id,
             "object": form.whole_object,
             "created": int(time.time()),
-            "model": model,
+            "model": body.model,
             "system_fingerprint": f"fp_{resident.bundle.key[:12]}",
         }
         open_object = encode(self._envelope | {"object": form.chunk_object})[:-1]
         self._head = open_object + b',"choices":['
 
-    def opening(self, choice: Choice) -> list[bytes]:
+    def opening(self, choice: Choice) -> bytes:
         """The chunk that says who speaks, if the form has one."""
-        return [self._chunk(choice, self._form.opening)] if self._form.opening else []
+        return self._chunk(choice, self._form.opening) if self._form.opening else b""
 
-    def pieces(self, choice: Choice) -> list[bytes]:
-        """What the choice has to say since: a chunk for each delta."""
+    def pieces(self, choice: Choice) -> bytes:
+        """A chunk for each delta."""
         chunks = []
         for delta in choice.take():
             said = self._form.pieces[delta.kind] % {
@@ -122,7 +130,7 @@ class Replies:
                 b"id": encode(delta.call_id),
             }
             chunks.append(self._chunk(choice, said, logprobs=self._logprobs(choice)))
-        return chunks
+        return b"".join(chunks)
 
     def closing(self, choice: Choice, generation: Generation) -> bytes:
         """The chunk with the finish reason; llama.cpp's timings go with the last of them."""
@@ -134,9 +142,13 @@ class Replies:
             timings=timings(generation.prompts) if generation.finished else None,
         )
 
-    def usage(self, generation: Generation) -> bytes:
-        """The chunk without choices, for who asked for it."""
-        return self._head + b'],"usage":%b}' % encode(self._usage(generation))
+    def ending(self, generation: Generation) -> bytes:
+        """The chunk without choices, for who asked for it, and the last word."""
+        usage = b'],"usage":%b}' % encode(self._usage(generation))
+        return (_frame(self._head + usage) if self._wants_usage else b"") + b"data: [DONE]\n\n"
+
+    def failed(self, error: FlmError) -> bytes:
+        return _frame(encode(fault(error)))
 
     def whole(self, generation: Generation) -> dict[str, Any]:
         told = [
@@ -170,7 +182,11 @@ class Replies:
         odds = b"null" if logprobs is None else encode(logprobs)
         tail = b"" if timings is None else b',"timings":' + encode(timings)
         body = b'{"index":%d,%b,"logprobs":%b,"finish_reason":%b}]%b}'
-        return self._head + body % (choice.index, said, odds, reason, tail)
+        return _frame(self._head + body % (choice.index, said, odds, reason, tail))
+
+
+def _frame(chunk: bytes) -> bytes:
+    return b"data: %b\n\n" % chunk
 
 
 def _reason(choice: Choice) -> str:

@@ -5,25 +5,33 @@ Headers go out at once; what fails later is told inside the stream, which then e
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
+from typing import Any, Protocol
 
 from fastapi import Response
 from starlette.background import BackgroundTask
 from starlette.types import Receive, Scope, Send
 
+from flm.errors import FlmError
 from flm.server import journal
-from flm.server.faults import fault, fault_response, internal
-from flm.server.generate import ClientLeft, ClientStalled, Generation
+from flm.server.faults import fault_response, internal
+from flm.server.generate import Choice, ClientLeft, ClientStalled, Generation
 from flm.server.patience import STALL_S_MAX
-from flm.server.replies import Replies
-from flm.server.wire import encode
-
-PING, DONE = b": ping\n\n", b"data: [DONE]\n\n"
 
 
-def frames(chunks: Sequence[bytes]) -> bytes:
-    return b"".join([b"data: %b\n\n" % chunk for chunk in chunks])
+class Replies(Protocol):
+    """One request's replies as an API words them: in frames of a stream, or whole."""
+
+    id: str
+    ping: bytes  # there is nothing to say yet
+
+    def opening(self, choice: Choice) -> bytes: ...  # it has a lane
+    def pieces(self, choice: Choice) -> bytes: ...  # what it has to say since
+    def closing(self, choice: Choice, generation: Generation) -> bytes: ...  # it has ended
+    def ending(self, generation: Generation) -> bytes: ...  # all have
+    def failed(self, error: FlmError) -> bytes: ...  # and so has the stream
+    def whole(self, generation: Generation) -> dict[str, Any]: ...
 
 
 class EventStream(Response):
@@ -36,7 +44,6 @@ class EventStream(Response):
         generation: Generation,
         replies: Replies,
         *,
-        wants_usage: bool,
         ping_interval_s: float,
         ended: Callable[[int, str], None],
         background: BackgroundTask,
@@ -50,7 +57,6 @@ class EventStream(Response):
         del self.headers["content-length"]
         self._generation = generation
         self._replies = replies
-        self._wants_usage = wants_usage
         self._ping_interval_s = ping_interval_s
         self._ended = ended
 
@@ -72,9 +78,9 @@ class EventStream(Response):
                 journal.note_mistake(error)
             if started:
                 with suppress(ClientStalled):
-                    await _send(send, frames([encode(fault(known))]), more=False)
+                    await _send(send, self._replies.failed(known), more=False)
             else:
-                await fault_response(known)(scope, receive, send)
+                await fault_response(known, scope["path"])(scope, receive, send)
         finally:
             self._ended(status, ending)
         if self.background and not ending:
@@ -84,20 +90,19 @@ class EventStream(Response):
         generation, replies = self._generation, self._replies
         ping_at = time.monotonic() + self._ping_interval_s
         while not generation.finished:
-            chunks: list[bytes] = []
+            frames = b""
             for choice in await generation.read(ping_at - time.monotonic()):
                 if not choice.opened:
                     choice.opened = True
-                    chunks += replies.opening(choice)
-                chunks += replies.pieces(choice)
+                    frames += replies.opening(choice)
+                frames += replies.pieces(choice)
                 if choice.answer.finished:
-                    chunks.append(replies.closing(choice, generation))
+                    frames += replies.closing(choice, generation)
             # Text that is held back sends nothing: the pings go by the clock, not by the tokens.
-            if chunks or time.monotonic() >= ping_at:
-                await _send(send, frames(chunks) or PING)
+            if frames or time.monotonic() >= ping_at:
+                await _send(send, frames or replies.ping)
                 ping_at = time.monotonic() + self._ping_interval_s
-        usage = [replies.usage(generation)] if self._wants_usage else []
-        await _send(send, frames(usage) + DONE, more=False)
+        await _send(send, replies.ending(generation), more=False)
 
 
 async def _send(send: Send, body: bytes, *, more: bool = True) -> None:

@@ -1,4 +1,4 @@
-"""What a request cost, in the words of OpenAI, FastFlowLM (inside `usage`) and llama.cpp."""
+"""What a request cost, as OpenAI, FastFlowLM (inside `usage`), llama.cpp and Anthropic say it."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -47,6 +47,26 @@ def timings(prompts: Sequence[Sequence[Answer]]) -> dict[str, Any]:
         "predicted_ms": round(first.decode_s * 1e3, 3),
         "predicted_per_token_ms": round(_ratio(1e3, first.written_per_s), 3),
         "predicted_per_second": round(first.written_per_s, 2),
+    }
+
+
+def message_usage(answer: Answer) -> dict[str, Any]:
+    """Anthropic's, as far as it is known: a prompt's tokens are `input_tokens` or cached ones.
+
+    What is kept of a prompt is not the client's to pay for: nothing counts as cache creation.
+    """
+    spent = answer.usage
+    cached = spent.cached_tokens if spent else answer.cached_tokens
+    return {
+        "input_tokens": len(answer.request.prompt.tokens) - cached,
+        "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": cached,
+        "output_tokens": spent.completion_tokens if spent else 0,
+        "output_tokens_details": {"thinking_tokens": answer.reasoning_tokens},
+        "cache_creation": None,
+        "server_tool_use": None,
+        "service_tier": None,
+        "inference_geo": None,
     }
 
 

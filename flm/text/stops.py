@@ -25,19 +25,19 @@ class StopStrings:
         assert all(stops), "an empty stop string"
         self._stops = stops
         self._held = ""
-        self._stopped = False
+        self.met: str | None = None  # the stop that ended the reply
 
     def add(self, text: str) -> tuple[str, bool]:
         """(what may be shown, whether a stop was met). After a stop nothing more is shown."""
-        if self._stopped:
+        if self.met is not None:
             return "", True
         text = self._held + text
         met = [
             (start + len(stop), start) for stop in self._stops if (start := text.find(stop)) >= 0
         ]
         if met:
-            self._held, self._stopped = "", True
-            _, start = min(met)
+            end, start = min(met)
+            self._held, self.met = "", text[start:end]
             return text[:start], True
         cut = len(text) - held_length(text, self._stops)
         self._held = text[cut:]

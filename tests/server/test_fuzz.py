@@ -23,7 +23,7 @@ def schema(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     with open_house(tmp_path_factory.mktemp("fuzz")) as house:
         app = create_app(SETTINGS, house.residence)
         document = app.openapi()
-        for body in ("ChatBody", "CompletionBody"):
+        for body in ("ChatBody", "CompletionBody", "MessagesBody", "CountBody"):
             fields = document["components"]["schemas"][body]["properties"]
             fields["model"] = {"enum": [CARD.tag]}
             for limit in {"max_tokens", "max_completion_tokens"} & fields.keys():
