@@ -156,7 +156,8 @@ def test_all_that_needs_a_model_is_503_until_it_is_there() -> None:
 def test_the_bodies_are_documented(house: House) -> None:
     document = ask(house, "GET", "/openapi.json").json()
     schemas = document["components"]["schemas"]
-    assert {"ChatBody", "CompletionBody", "MessageBody"} <= schemas.keys()
+    bodies = {"ChatBody", "CompletionBody", "MessageBody", "MessagesBody", "CountBody"}
+    assert bodies <= schemas.keys()
     body = document["paths"]["/v1/chat/completions"]["post"]["requestBody"]
     assert body["content"]["application/json"]["schema"]["$ref"].endswith("/ChatBody")
 
