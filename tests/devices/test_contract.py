@@ -15,6 +15,7 @@ from flm.devices.null import NullDevice, write_model
 from flm.devices.selftest import lone_row_alike
 from flm.devices.xrt.device import XrtDevice
 from flm.memory.layout import MemoryLayout, MemoryTensor
+from tests.kernels.host import needs_compiler
 from tests.models.drive import FIXTURES, Graph
 
 STAND_IN = (sys.executable, str(Path(__file__).with_name("stand_in.py")))
@@ -93,11 +94,24 @@ def cpu_model(folder) -> Model:
     return Model(graph.device, graph.program, graph.emitted.layout, graph.emitted.vocabulary)
 
 
-@pytest.fixture(scope="module", params=["null", "null with state", "null in a process", "cpu"])
+def simulated_model(folder) -> Model:
+    """Kernels in a simulator, behind pyxrt's stand-in, in a process: as `--device npu-sim`."""
+    cpu = cpu_model(folder)
+    device = XrtDevice("npu-sim", capacity=CAPACITY)
+    program = device.load(folder / "graph.onnx")
+    return Model(device, program, cpu.layout, cpu.vocabulary)
+
+
+DEVICES = ["null", "null with state", "null in a process", "cpu"]
+
+
+@pytest.fixture(scope="module", params=[*DEVICES, pytest.param("npu-sim", marks=needs_compiler)])
 def model(request, tmp_path_factory) -> Iterator[Model]:
     folder = tmp_path_factory.mktemp("model")
     if request.param == "cpu":
         model = cpu_model(folder)
+    elif request.param == "npu-sim":
+        model = simulated_model(folder)
     elif request.param == "null in a process":
         model = xrt_model(folder, MemoryLayout(ROWS + STATE))
     else:

@@ -12,8 +12,9 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from flm.core.tensor import TensorSpec
 from flm.devices.device import Array
@@ -58,9 +59,10 @@ class LocalProgram(Protocol):
     @property
     def outputs(self) -> Mapping[str, TensorSpec]: ...
 
-    def run(self, buffers: Mapping[str, LocalBuffer], go_on: Callable[[], bool]) -> None:
-        """Asks `go_on` before each dispatch, which is also how it shows that it moves; once that
-        is False it raises PassCancelled. DeviceLost for what a device does not recover from.
+    def run(self, buffers: Mapping[str, Any], go_on: Callable[[], bool]) -> None:
+        """`buffers` are the device's own. Asks `go_on` before each dispatch, which is also how it
+        shows that it moves; once that is False it raises PassCancelled. DeviceLost for what a
+        device does not recover from.
         """
         ...
 
@@ -136,9 +138,15 @@ class Worker:
 
 def open_npu(wanted: Open) -> Local:
     """Raises DeviceUnavailable."""
-    raise DeviceUnavailable(
-        "programs for the NPU are not part of this version", fix="start with --device cpu"
-    )
+    from flm.devices.xrt.local import LocalDevice
+
+    try:
+        pyxrt = import_module("pyxrt" if wanted.device == "npu" else "npu_kernels.fakexrt")
+        return LocalDevice(pyxrt, threads=wanted.threads, capacity=wanted.capacity)
+    except (ImportError, RuntimeError) as error:  # what pyxrt raises is a RuntimeError
+        raise DeviceUnavailable(
+            f"The NPU cannot be opened: {error}", fix="flm validate says what stands in the way"
+        ) from error
 
 
 def main(opener: Opener = open_npu) -> None:
