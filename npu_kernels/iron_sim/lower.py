@@ -7,6 +7,7 @@ share its pool.
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -23,6 +24,7 @@ class Lowered:
     streams: tuple[Stream, ...]
     ports: dict[Port, tuple[Pool, int]]  # a worker's end: the pool, and its number there
     hosts: dict[str, HostSource | HostSink]  # by fifo
+    woken: deque[Stream]
 
 
 def part_walk(fifo: Fifo, offset: int, dims: Dims, where: str) -> Walk:
@@ -47,6 +49,7 @@ class _Lowering:
         self._pools: list[Pool] = []
         self._ports: dict[Port, tuple[Pool, int]] = {}
         self._hosts: dict[str, HostSource | HostSink] = {}
+        self._woken: deque[Stream] = deque()
         # What a stream reads and writes, once the fifo's links have made their pools.
         self._sources: dict[str, PoolSource] = {}
         self._sinks: dict[tuple[str, str], PoolSink] = {}
@@ -60,7 +63,7 @@ class _Lowering:
                 self._shared(fifo)
             else:
                 streams.append(self._stream(fifo))
-        return Lowered(tuple(self._pools), tuple(streams), self._ports, self._hosts)
+        return Lowered(tuple(self._pools), tuple(streams), self._ports, self._hosts, self._woken)
 
     def _pool(self, pool: Pool) -> Pool:
         if pool.type.nbytes % 4:
@@ -130,7 +133,8 @@ class _Lowering:
             pool = self._pool(Pool(fifo.name, end.tile, fifo.type, end.depth, *users))
             self._ports[Port(fifo.name, True)] = (pool, 0)
             source = PoolSource(pool, 0, walk)
-        return Stream(fifo.name, source, [self._sink(fifo, n) for n in range(len(fifo.consumers))])
+        sinks = [self._sink(fifo, n) for n in range(len(fifo.consumers))]
+        return Stream(fifo.name, source, sinks, self._woken)
 
     def _sink(self, fifo: Fifo, number: int) -> PoolSink | HostSink:
         end = fifo.consumers[number]

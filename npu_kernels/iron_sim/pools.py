@@ -44,7 +44,7 @@ class Pool:
 
     def _changed(self) -> None:
         for stream in self.streams:
-            stream.ready = True
+            stream.wake()
 
     def array(self, number: int) -> np.ndarray[Any, Any]:
         """The object, as a core sees it."""

@@ -165,14 +165,19 @@ class Array:
         """Everything goes on until it waits."""
         moving = True
         while moving:
-            moving = self._move()
+            while self._move():
+                pass
+            moving = False
             for core in self._cores.values():
                 if core.runnable:
                     core.resume()
                     moving = True
 
     def _move(self) -> bool:
-        return any(stream.ready and stream.run() for stream in self._lowered.streams)
+        woken, moved = self._lowered.woken, False
+        while woken and not moved:
+            moved = woken.popleft().run()
+        return moved
 
     def wait(self, move: Move, fifo: str) -> None:
         self.settle()

@@ -51,7 +51,7 @@ class HostEnd:
         if move.left:
             self.queue.append(move)
             assert self._stream is not None
-            self._stream.ready = True
+            self._stream.wake()
 
     def _advance(self, words: int) -> None:
         self.queue[0].moved += words
@@ -85,18 +85,30 @@ class HostSink(HostEnd):
 
 
 class Stream:
+    """`woken`: those at an end of which something has changed since they last ran."""
+
     def __init__(
-        self, fifo: str, source: PoolSource | HostSource, sinks: Sequence[PoolSink | HostSink]
+        self,
+        fifo: str,
+        source: PoolSource | HostSource,
+        sinks: Sequence[PoolSink | HostSink],
+        woken: deque[Stream],
     ) -> None:
         self.fifo, self.source, self.sinks = fifo, source, tuple(sinks)
         self.words = 0
-        self.ready = True  # something has changed at an end since it last ran
+        self._woken, self._awake = woken, False
+        self.wake()
         for end in (source, *sinks):
             end.belongs_to(self)
 
+    def wake(self) -> None:
+        if not self._awake:
+            self._awake = True
+            self._woken.append(self)
+
     def run(self) -> bool:
-        """Moves all it can; whether that was anything."""
-        moved = self.ready = False
+        """Moves all it can; whether that was anything. Its own moves do not wake it."""
+        moved = False
         while room := min(sink.room() for sink in self.sinks):
             part = self.source.take(room)
             if part is None:
@@ -105,4 +117,5 @@ class Stream:
                 sink.put(part)
             self.words += len(part)
             moved = True
+        self._awake = False
         return moved
