@@ -89,6 +89,9 @@ class Memory:
     layout: str
 
 
+Source = Value | Joined | Constant | Memory
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Binding:
     """One dispatch of a design of folder's manifest. `values` are formulas (manifest.evaluate) over
@@ -98,7 +101,7 @@ class Binding:
     folder: str
     design: str
     parameters: Mapping[str, int]
-    arguments: Mapping[str, Value | Joined | Constant | Memory]  # by the manifest's names
+    arguments: Mapping[str, Source]  # by the manifest's names
     values: Mapping[str, str] = field(default_factory=dict)
 
 

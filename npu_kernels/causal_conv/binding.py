@@ -1,6 +1,6 @@
 """CausalConv and CausalConvSilu."""
 
-from npu_kernels.binding import Binding, Constant, Memory, Node, Value
+from npu_kernels.binding import Binding, Constant, Memory, Node, Source, Value
 from npu_kernels.causal_conv.reference import pack
 from npu_kernels.columns import RUN
 
@@ -12,7 +12,7 @@ def bind(node: Node) -> tuple[Binding, ...]:
         return ()
     silu = node.function == "CausalConvSilu"
     parameters = {"N": channels, "TAPS": taps, "SILU": int(silu)}
-    arguments = {
+    arguments: dict[str, Source] = {
         "x": Value("x"),
         "weight": Constant(lambda: pack(weight)),
         "tail": Memory(("tail",), "plain"),

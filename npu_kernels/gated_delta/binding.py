@@ -1,7 +1,7 @@
 """GatedDelta."""
 
 from npu_kernels.bf16 import bits_of
-from npu_kernels.binding import Binding, Constant, Joined, Memory, Node, Value
+from npu_kernels.binding import Binding, Constant, Joined, Memory, Node, Source, Value
 from npu_kernels.gated_delta.reference import COLUMNS, LANES, together
 
 WIDTH_MAX = 128
@@ -17,7 +17,7 @@ def bind(node: Node) -> tuple[Binding, ...]:
         node.constants["decay_rate"],
     )
     parameters = {"KH": keys, "H": heads, "W": width, "SCALE": bits_of(node.attributes["scale"])}
-    arguments = {
+    arguments: dict[str, Source] = {
         "inputs": _inputs(keys * width, heads * width, heads),
         "constants": Constant(lambda: together(bias, rate)),
         "state": Memory(("state",), "slices"),

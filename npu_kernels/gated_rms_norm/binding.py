@@ -1,7 +1,7 @@
 """GatedRMSNorm."""
 
 from npu_kernels.bf16 import bits_of
-from npu_kernels.binding import Binding, Constant, Node, Value
+from npu_kernels.binding import Binding, Constant, Node, Source, Value
 
 LANES = 16  # values a kernel takes at a time
 
@@ -11,7 +11,7 @@ def bind(node: Node) -> tuple[Binding, ...]:
     if width % LANES:
         return ()
     parameters = {"HEADS": heads, "W": width, "EPSILON": bits_of(node.attributes["epsilon"])}
-    arguments = {
+    arguments: dict[str, Source] = {
         "x": Value("x"),
         "gate": Value("gate"),
         "weight": Constant(lambda: weight),

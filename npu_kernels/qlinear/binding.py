@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from npu_kernels.binding import Array, Binding, Constant, Node, Value
+from npu_kernels.binding import Array, Binding, Constant, Node, Source, Value
 from npu_kernels.manifest import DATA_BYTES_MAX, manifest
 from npu_kernels.qlinear import reference
 
@@ -29,7 +29,7 @@ def product(node: Node, folder: Path, bits: int, pack: Pack) -> tuple[Binding, .
     ):
         return ()
     weights = Constant(partial(_packed, node, bits, pack))
-    arguments = {"x": Value("x"), "weights": weights, "y": Value("y")}
+    arguments: dict[str, Source] = {"x": Value("x"), "weights": weights, "y": Value("y")}
     return (Binding(folder.name, folder.name, parameters, arguments),)
 
 

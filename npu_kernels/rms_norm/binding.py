@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from npu_kernels.bf16 import bits_of
-from npu_kernels.binding import Binding, Constant, Node, Value
+from npu_kernels.binding import Binding, Constant, Node, Source, Value
 from npu_kernels.manifest import DATA_BYTES_MAX, manifest
 
 LANES = 16  # values a kernel takes at a time
@@ -18,7 +18,7 @@ def bind(node: Node) -> tuple[Binding, ...]:
     if size % LANES or 4 * size < BYTES_MIN or held > DATA_BYTES_MAX:
         return ()
     parameters = {"N": size, "EPSILON": bits_of(node.attributes["epsilon"])}
-    arguments = {
+    arguments: dict[str, Source] = {
         "x": Value("x"),
         "residual": Value("residual"),
         "weight": Constant(lambda: weight),
