@@ -121,6 +121,18 @@ MUTANTS = (
         "for wait in self._waits.values() for slot",
         (f"{PURE}/test_prefix_awaited.py",),
     ),
+    Mutant(  # who calls a lot pushes out others' waits
+        "flm/prefix/awaited.py",
+        "del self._waits[_oldest_of_most(self._waits)]",
+        "del self._waits[next(iter(self._waits))]",
+        (f"{PURE}/test_prefix_awaited.py",),
+    ),
+    Mutant(  # who calls many tools pushes out what is known of others'
+        "flm/prefix/awaited.py",
+        "del self._took_s[_oldest_of_most(self._took_s)]",
+        "del self._took_s[next(iter(self._took_s))]",
+        (f"{PURE}/test_prefix_awaited.py",),
+    ),
     Mutant(  # who has come and waits for a lane is awaited no more
         "flm/prefix/awaited.py",
         "wait.came, wait.until_s = True, now + AWAITED_S_MAX",
@@ -131,7 +143,7 @@ MUTANTS = (
         "flm/prefix/lease.py",
         "cache.awaited.grew(self.prompt, slot.number)",
         "pass",
-        (f"{PURE}/test_prefix_machine.py",),
+        (f"{PURE}/test_prefix_awaited.py",),
     ),
     Mutant(  # what is being written is given up
         "flm/prefix/room.py",

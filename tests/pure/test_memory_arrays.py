@@ -91,14 +91,17 @@ def test_otherwise_it_goes_back(mapped: type[Mapped]) -> None:
         assert mapped.held == 0, "there is no other to take it"
 
 
-@pytest.mark.parametrize(("before", "after"), [(10, 60), (60, 10), (33, 34), (200, 1)])
+@pytest.mark.parametrize(
+    ("before", "after"), [([10], 60), ([60], 10), ([33], 34), ([200], 1), ([30, 30, 30], 110)]
+)
 def test_no_more_is_held_than_before_or_after(
-    before: int, after: int, mapped: type[Mapped]
+    before: list[int], after: int, mapped: type[Mapped]
 ) -> None:
+    """Also where one that grows takes the place of several."""
     alone = filled(after, 1)
     most = mapped.held
     alone.clear()
-    kept = filled(before, 1)
+    kept = [array for count in before for array in filled(count, 1)]
     most = max(most, mapped.held)
     mapped.begin(mapped.held)
     with reuse():
