@@ -240,6 +240,11 @@ def test_a_device_that_cannot_be_opened_says_so() -> None:
     assert caught.value.fix == "buy one"
 
 
+def test_a_worker_that_ends_before_it_reads_says_how() -> None:
+    with pytest.raises(DeviceLost, match="ended with status 3"):
+        XrtDevice("npu-sim", command=(sys.executable, "-c", "raise SystemExit(3)"))
+
+
 def test_what_does_not_fit_changes_nothing(model: Model) -> None:
     memory = model.memory()
     expected = model.run(memory, [TOKENS[:4]], [0])

@@ -133,7 +133,7 @@ class XrtDevice:
     ) -> None:
         """`threads`, `capacity`: as Open has them. `say` hears when another worker has taken over.
 
-        Raises DeviceUnavailable.
+        Raises DeviceUnavailable, or DeviceLost for a worker that ends at once.
         """
         self.arena = Arena.create()
         self.passes = itertools.count(1)

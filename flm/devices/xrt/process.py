@@ -76,9 +76,8 @@ class WorkerProcess:
             if beats == (beats := self._arena.beats):
                 raise DeviceLost(f"The device has not moved for {still_s_max:g} s", fix=FIX)
         try:
-            data = self._socket.recv(MESSAGE_BYTES_MAX)
-            answer = decode(data) if data else None
-        except (OSError, BadMessage) as error:
+            answer = decode(data) if (data := self._received()) else None
+        except BadMessage as error:
             raise DeviceLost(f"The device's process answers wrongly: {error}", fix=FIX) from error
         if not isinstance(answer, Answer):
             raise DeviceLost(f"The device's process {self._ending()}", fix=FIX)
@@ -98,6 +97,13 @@ class WorkerProcess:
             self._process.wait(KILL_S_MAX)
         except subprocess.TimeoutExpired:  # within the driver: it goes when that lets it
             self._process.returncode = -signal.SIGKILL
+
+    def _received(self) -> bytes:
+        """Nothing, once it has ended."""
+        try:
+            return self._socket.recv(MESSAGE_BYTES_MAX)
+        except ConnectionResetError:  # it ended with a command that it had not read
+            return b""
 
     def _ending(self) -> str:
         try:
