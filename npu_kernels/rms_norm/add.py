@@ -1,4 +1,8 @@
-"""AddRMSNorm of N values on one core. EPSILON: float32 bits."""
+"""AddRMSNorm of N values on one core. EPSILON: float32 bits.
+
+The core holds N values three times: x, to which the residual is added where it lies; the residual,
+then the weight; the sum, then its norm.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -6,31 +10,35 @@ from typing import Any
 from npu_kernels.bf16 import bits_of
 from npu_kernels.designs import array, external, program, worker
 
-NAMES = ("x", "rest", "y", "sum")
+FOLDER = Path(__file__).parent
 
 
 def build(N: int, EPSILON: int) -> Any:
     from aie import iron
 
-    kernel, types = external(Path(__file__).parent, "add_rms_norm", {"N": N})
-    x, rest, y, total = (iron.ObjectFifo(types[name], name=name, depth=1) for name in NAMES)
+    add, types = external(FOLDER, "add_residual", {"N": N})
+    normalise, _ = external(FOLDER, "rms_norm", {"N": N})
+    fifos = [iron.ObjectFifo(types["x"], name=name, depth=1) for name in ("x", "rest", "out")]
 
-    def norm(*given: Any) -> None:
-        *fifos, kernel = given
-        kernel(*(fifo.acquire(1) for fifo in fifos), N, bits_of(1 / N), EPSILON)
-        for fifo in fifos:
+    def norm(x: Any, rest: Any, out: Any, add: Any, normalise: Any) -> None:
+        total = x.acquire(1)
+        add(total, rest.acquire(1), out.acquire(1), N)
+        rest.release(1)
+        out.release(1)
+        normalise(total, rest.acquire(1), out.acquire(1), N, bits_of(1 / N), EPSILON)
+        for fifo in (x, rest, out):
             fifo.release(1)
 
     def sequence(a: Any, residual: Any, weight: Any, b: Any, c: Any, *fifos: Any) -> None:
-        x, rest, y, total = fifos
+        x, rest, out = fifos
         group = iron.TaskGroup()
         x.fill(a, group=group)
         rest.fill(residual, group=group)
         rest.fill(weight, group=group)
-        y.drain(b, wait=True, group=group)
-        total.drain(c, wait=True, group=group)
+        out.drain(c, wait=True, group=group)
+        out.drain(b, wait=True, group=group)
         group.finish()
 
-    ends = [x.prod(), rest.prod(), y.cons(), total.cons()]
-    core = worker(norm, [x.cons(), rest.cons(), y.prod(), total.prod(), kernel])
-    return program(sequence, [array(N)] * 5 + ends, [core])
+    x, rest, out = fifos
+    core = worker(norm, [x.cons(), rest.cons(), out.prod(), add, normalise])
+    return program(sequence, [array(N)] * 5 + [x.prod(), rest.prod(), out.cons()], [core])

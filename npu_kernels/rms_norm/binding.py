@@ -13,8 +13,8 @@ BYTES_MIN = 256  # of a transfer: of fewer some have arrived as zeros
 def bind(node: Node) -> tuple[Binding, ...]:
     weight = node.constants["weight"]
     added = node.function == "AddRMSNorm"
-    size, kernel = len(weight), "add_rms_norm" if added else "rms_norm"
-    held = manifest(Path(__file__).parent).kernel(kernel).data_bytes({"N": size})
+    size, design = len(weight), "add_rms_norm" if added else "rms_norm"
+    held = manifest(Path(__file__).parent).kernel("rms_norm").data_bytes({"N": size})
     if size % LANES or 4 * size < BYTES_MIN or held > DATA_BYTES_MAX:
         return ()
     parameters = {"N": size, "EPSILON": bits_of(node.attributes["epsilon"])}
@@ -28,4 +28,4 @@ def bind(node: Node) -> tuple[Binding, ...]:
     if not added:
         parameters["HEADS"] = node.inputs["x"].shape[-1] // size
         del arguments["residual"], arguments["sum"]
-    return (Binding("rms_norm", kernel, parameters, arguments),)
+    return (Binding("rms_norm", design, parameters, arguments),)

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from npu_kernels.bf16 import bits_of
+from npu_kernels.binding import Binding, Node, Tensor
 from npu_kernels.rms_norm import reference
+from npu_kernels.rms_norm.binding import bind
 from tests.kernels.host import (
     FOLDER,
     SANITIZERS,
@@ -15,6 +17,7 @@ from tests.kernels.host import (
     dispatch,
     held,
     needs_compiler,
+    record,
     spread,
     unwritten,
 )
@@ -25,11 +28,10 @@ EPSILON = 1e-6
 
 def run(rig: Rig, x: Array, weight: Array, residual: Array | None = None) -> tuple[Array, Array]:
     y, total, n = unwritten(x.shape), unwritten(x.shape), len(x)
-    constants = n, bits_of(1 / n), bits_of(EPSILON)
-    if residual is None:
-        rig("rms_norm", x, weight, y, *constants)
-    else:
-        rig("add_rms_norm", x, held(np.concatenate([residual, weight])), y, total, *constants)
+    if residual is not None:
+        x = held(x)
+        rig("add_residual", x, residual, total, n)
+    rig("rms_norm", x, weight, y, n, bits_of(1 / n), bits_of(EPSILON))
     return y, total
 
 
@@ -90,7 +92,19 @@ def test_designs_run(heads: int) -> None:
     designed(64, heads)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("model", ["smollm2:135m", "llama3.2:1b", "qwen3.5:4b"])
+@pytest.mark.parametrize("model", Rig("rms_norm").manifest.shapes)
 def test_designs_at_real_shapes(model: str) -> None:
     designed(Rig("rms_norm").manifest.shapes[model]["N"], 1)
+
+
+@pytest.mark.parametrize("function", ["RMSNorm", "AddRMSNorm"])
+def test_what_no_core_holds_is_not_bound(function: str) -> None:
+    """And what is bound at the most has a core that holds it."""
+
+    def bound(n: int) -> tuple[Binding, ...]:
+        inputs, weight = {"x": Tensor((1, 1, n))}, np.ones(n, np.float32)
+        return bind(Node(function, {"epsilon": EPSILON}, inputs, {}, {"weight": weight}))
+
+    (most,) = bound(4768)
+    record(Rig("rms_norm"), most.design, most.parameters)
+    assert bound(4784) == ()
