@@ -122,9 +122,13 @@ def terms(body: MessagesBody, defaults: SamplingParams) -> Terms:
 
 
 def _messages(body: MessageParam, *, place: str, model: str) -> Iterator[Message]:
-    """A user's message may hold results of tools: each is a message of its own."""
+    """A user's message may hold results of tools: each is a message of its own.
+
+    A system message among these is what OpenAI's developers send: the same policy places it.
+    """
+    role = "developer" if body.role == "system" else body.role
     if isinstance(body.content, str) or not body.content:
-        yield Message(body.role, str(body.content or ""))
+        yield Message(role, str(body.content or ""))
     elif body.role == "assistant":
         yield _reply(body.content, place=place, model=model)
     else:
@@ -135,7 +139,7 @@ def _messages(body: MessageParam, *, place: str, model: str) -> Iterator[Message
                     yield _result(block, place=f"{place}[{index}]", model=model)
             else:
                 text, marks = joined_text(run, place=place, model=model)
-                yield Message(body.role, text, marks=marks)
+                yield Message(role, text, marks=marks)
 
 
 def _reply(blocks: list[Block], *, place: str, model: str) -> Message:

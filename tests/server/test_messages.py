@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -209,6 +210,22 @@ def test_a_conversation_means_the_same_as_in_openais_dialect(house: House) -> No
         ],
         tools=[{"type": "function", "function": function}],
     )
+
+
+def test_a_later_system_message_goes_where_developers_messages_go(house: House) -> None:
+    """Claude Code sends one, and some templates refuse it where it stands."""
+    later: Any = [*HELLO, {"role": "system", "content": "Be quick."}, *HELLO]
+    for policy, start in (
+        ("inplace", "system\nBe brief.<"),
+        ("into-system", "system\nBe brief.\n\nBe quick.<"),
+    ):
+        house.say("so")
+        settings = replace(SETTINGS, developer_message_policy=policy)
+        assert post(house, settings=settings, system="Be brief.", messages=later).status_code == 200
+        assert house.prompt_text().startswith(f"<|im_start|>{start}")
+    refusing = replace(SETTINGS, developer_message_policy="reject")
+    error = refused(house, settings=refusing, system="Be brief.", messages=later)
+    assert error["message"].startswith("messages[1] is a developer's")
 
 
 @pytest.mark.parametrize(
