@@ -1,13 +1,19 @@
 """A tiny Llama on a simulated NPU: kernels compiled for this machine give the CPU's logits."""
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from flm.devices.xrt.build import ensure
 from flm.devices.xrt.graph import read
+from flm.devices.xrt.local import KERNELS
+from flm.devices.xrt.package import Package, Wanted
 from flm.devices.xrt.plan import Dispatch, HostPart, plan_of
+from flm.devices.xrt.report import report_of
+from flm.devices.xrt.toolchains import Simulator
 from flm.errors import PassCancelled
 from flm.graph.weights.gguf import GgufFile
 from npu_kernels import fakexrt
@@ -150,3 +156,19 @@ def test_a_pass_ends_where_it_is_told_to_and_the_next_is_whole(model: LocalModel
     with pytest.raises(PassCancelled):
         model.run([IDS[10]], 10, go_on=lambda: next(asked, False))
     np.testing.assert_array_equal(model.run([IDS[10]], 10), wanted)
+
+
+@needs_compiler
+def test_what_a_token_reads_is_what_the_report_says(model: LocalModel, folder: Path) -> None:
+    def packages(path: Path, wanted: Sequence[Wanted]) -> Package:
+        return ensure(wanted, path.parent / KERNELS, Simulator())
+
+    report = report_of(folder / "graph.onnx", packages, capacity=CAPACITY)
+    assert report.on_cpu == dict(Counter(ON_CPU))
+    assert report.on_npu["QLinearMin"] == 12
+    assert (report.dispatches, report.host_parts) == (25, 4)
+    counts = fakexrt.current().counts
+    before = counts.bytes_read
+    model.run([5], 0)
+    assert counts.bytes_read - before == report.bytes_read
+    assert report.bytes_read_per_row > 0
