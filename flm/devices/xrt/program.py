@@ -1,8 +1,8 @@
 """A model on an NPU: one token of a lane by the plan, several tokens by the CPU, over one memory.
 
-Until there are kernels for reading, a pass of more than one token runs the whole graph on the CPU,
-and what it leaves in memory goes to the device. Lanes that decode together run one after another,
-so a lane's numbers never hang on its neighbours.
+No plan uses the kernels for many tokens yet: a pass of more than one runs the whole graph on the
+CPU, and what it leaves in memory goes to the device. Lanes that decode together run one after
+another, so a lane's numbers never hang on its neighbours.
 """
 
 from __future__ import annotations

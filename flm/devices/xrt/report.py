@@ -30,7 +30,7 @@ class Report:
         return [
             f"decode on the NPU: {_listed(self.on_npu)}",
             f"decode on the CPU: {_listed(self.on_cpu) or 'nothing'}",
-            "prefill: all on the CPU; no kernels for it yet",
+            "prefill: all on the CPU: no plan has its kernels yet",
             f"a token: {self.dispatches} dispatches, {self.host_parts} parts on the CPU, "
             f"{self.bytes_read / 1e6:,.1f} MB read by kernels, and "
             f"{self.bytes_read_per_row / 1e3:,.2f} KB for each token before it",
