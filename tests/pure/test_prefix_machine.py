@@ -14,6 +14,7 @@ from hypothesis.stateful import (
     consumes,
     initialize,
     invariant,
+    precondition,
     rule,
 )
 
@@ -139,8 +140,15 @@ class Traffic(RuleBasedStateMachine):
         """One that begins like another, mostly."""
         base = data.draw(st.sampled_from(self.history))
         cut = data.draw(st.integers(0, len(base)))
-        more = data.draw(st.lists(st.integers(0, 1), min_size=not cut, max_size=8))
-        tokens = base[:cut] + tuple(more)
+        return self.going_on(data, base[:cut], more_min=not cut)
+
+    def draw_results(self, data: Any) -> Prompt:
+        """What a tool says, after what called it."""
+        tokens = data.draw(st.sampled_from([each.tokens for each in self.called.calls]))
+        return self.going_on(data, tokens, more_min=1)
+
+    def going_on(self, data: Any, tokens: tuple[int, ...], *, more_min: int) -> Prompt:
+        tokens += tuple(data.draw(st.lists(st.integers(0, 1), min_size=more_min, max_size=8)))
         offsets = data.draw(st.sets(st.integers(1, len(tokens)), max_size=3)) | {len(tokens)}
         kinds = {at: data.draw(st.sampled_from(BoundaryKind)) for at in offsets}
         kinds[len(tokens)] = BoundaryKind.END
@@ -149,6 +157,11 @@ class Traffic(RuleBasedStateMachine):
     @rule(target=running, data=st.data())
     def admit(self, data: Any) -> Running:
         return self.admitted(self.draw(data))
+
+    @precondition(lambda self: self.called.calls)
+    @rule(target=running, data=st.data())
+    def admit_results(self, data: Any) -> Running:
+        return self.admitted(self.draw_results(data))
 
     def admitted(self, request: Prompt) -> Running:
         tokens = request.tokens
@@ -220,7 +233,7 @@ class Traffic(RuleBasedStateMachine):
     @rule(data=st.data())
     def read_ahead(self, data: Any) -> None:
         """Whoever waits for what this goes on from waits for what is kept of it."""
-        prompt = self.draw(data)
+        prompt = self.draw_results(data) if self.called.calls else self.draw(data)
         lease, toy = begin(self.cache, prompt, manners=Manners.MODEST)
         for boundary in prompt.boundaries:
             toy.read(prompt.tokens[toy.length : boundary.offset])
