@@ -4,6 +4,7 @@ from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from flm import __version__
 from flm.errors import FlmError, NoSuchMethod, NoSuchPath
@@ -12,6 +13,7 @@ from flm.server.anthropic import CountBody, MessagesBody
 from flm.server.documented import openapi
 from flm.server.faults import fault_response, internal
 from flm.server.guard import Guard
+from flm.server.journal import CLIENT_CLOSED_REQUEST
 from flm.server.metrics import Served
 from flm.server.openai import ChatBody, CompletionBody
 from flm.server.prefix_cache import WarmBody
@@ -83,6 +85,13 @@ def _add_ways_out(app: FastAPI, served: Served) -> None:
         else:
             known = NoSuchPath(f"{place} leads nowhere", fix=ENDPOINTS)
         return fault_response(known, request.scope["path"], error.headers)
+
+    @app.exception_handler(ClientDisconnect)
+    async def left(request: Request, error: ClientDisconnect) -> Response:
+        """While it sent its body."""
+        journal.note_leaving(request)
+        served.note(CLIENT_CLOSED_REQUEST)
+        return Response(status_code=CLIENT_CLOSED_REQUEST)
 
     @app.exception_handler(Exception)
     async def unexpected(request: Request, error: Exception) -> Response:

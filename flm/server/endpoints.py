@@ -12,6 +12,7 @@ from flm.server import journal
 from flm.server.anthropic import CountBody, MessagesBody
 from flm.server.documented import documented
 from flm.server.generate import ClientLeft, Generation
+from flm.server.journal import CLIENT_CLOSED_REQUEST
 from flm.server.metrics import Served
 from flm.server.openai import ChatBody, CompletionBody
 from flm.server.prepare import Preparation, Prepared
@@ -22,7 +23,6 @@ from flm.server.wire import Json, parse_object, read_body
 from flm.settings import Settings
 
 T = TypeVar("T")
-CLIENT_CLOSED_REQUEST = 499  # nginx's word for it; nobody sees it but the log
 
 
 def routes(settings: Settings, residence: Residence, served: Served) -> APIRouter:

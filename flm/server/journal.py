@@ -8,7 +8,9 @@ from fastapi import Request
 from flm import console
 from flm.core.event import Usage
 from flm.errors import FlmError
-from flm.server.generate import Generation
+from flm.server.generate import ClientLeft, Generation
+
+CLIENT_CLOSED_REQUEST = 499  # nginx's word for it; nobody sees it but the log
 
 
 def note(request: Request, status: int, ending: str, generation: Generation, *, model: str) -> None:
@@ -43,6 +45,16 @@ def note_refusal(request: Request, error: FlmError) -> None:
         path=request.scope["path"],
         status=error.status,
         ending=f"{error.code or error.type} {field[0] if field else ''}".rstrip(),
+    )
+
+
+def note_leaving(request: Request) -> None:
+    """Of a client that was gone before it had asked for anything."""
+    console.request(
+        method=request.method,
+        path=request.scope["path"],
+        status=CLIENT_CLOSED_REQUEST,
+        ending=ClientLeft.ending,
     )
 
 

@@ -131,6 +131,23 @@ def test_leaving_with_a_reset_is_leaving(house: House) -> None:
     answers(house)
 
 
+@pytest.mark.parametrize(
+    "path", ["chat/completions", "messages", "prefix-cache/explain", "prefix-cache/warm"]
+)
+def test_leaving_while_the_body_is_sent_is_a_line_and_no_mistake(
+    house: House, path: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    head = f"POST /v1/{path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99\r\n\r\n"
+    host, port = house.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=10) as connection:
+        connection.sendall(head.encode() + b'{"model":')
+    said: list[str] = []
+    until(lambda: (said.append(capsys.readouterr().out), "499" in "".join(said))[1])
+    assert f"left       POST /v1/{path}" in "".join(said)
+    assert capsys.readouterr().err == ""
+    answers(house)
+
+
 def test_leaving_after_the_last_token_is_no_matter(house: House) -> None:
     house.say("short")
     with caller(house.url, stream=True):
