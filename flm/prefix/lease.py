@@ -16,6 +16,7 @@ from flm.devices.device import Array
 from flm.memory.arrays import reuse
 from flm.memory.snapshot import Snapshot
 from flm.prefix.addition import Addition
+from flm.prefix.room import has_room
 from flm.prefix.tally import SKIPS
 from flm.prefix.trie import TOKEN_BYTES, Match, Node, Slot
 
@@ -84,9 +85,10 @@ class Lease:
 
     @property
     def pays(self) -> bool:
-        """Whether reading the rest gives something to keep that is not kept yet."""
-        least = self.offset + max(1, self._cache.gain_min)
-        return any(self._lacks(each) for each in self.boundaries if each.offset >= least)
+        """Whether reading the rest gives something to keep that is not kept yet, and has room."""
+        cache, least = self._cache, self.offset + max(1, self._cache.gain_min)
+        lacking = (each for each in self.boundaries if each.offset >= least and self._lacks(each))
+        return any(has_room(cache, self._addition(each), self) for each in lacking)
 
     def could_keep(self, boundary: Boundary) -> bool:
         """Whether the budget, and its manners, allow that at all."""

@@ -17,6 +17,7 @@ from flm.prefix.trie import Match, Node
 
 if TYPE_CHECKING:
     from flm.prefix.cache import PrefixCache
+    from flm.prefix.lease import Lease
 
 
 def make_room(cache: "PrefixCache", addition: Addition) -> bool:
@@ -33,6 +34,13 @@ def make_room(cache: "PrefixCache", addition: Addition) -> bool:
         going = cache.policy(candidates(cache, stand, any_will_do=lacks_slot))
         assert going, "fits, but there is nothing left to give up"
         give_up(cache, going)
+
+
+def has_room(cache: "PrefixCache", addition: Addition, reader: "Lease") -> bool:
+    """Whether it could be kept once `reader` has read it: what is being written is there by then,
+    and memory that is only the way to the disk has let go of what it holds.
+    """
+    return cache.transit or can_fit(cache, addition, standing(cache, addition, reader))
 
 
 def give_up(cache: "PrefixCache", going: Candidate) -> None:
@@ -59,12 +67,17 @@ class Standing:
     stuck: Collection[Node]
 
 
-def standing(cache: "PrefixCache", addition: Addition) -> Standing:
+def standing(cache: "PrefixCache", addition: Addition, reader: "Lease | None" = None) -> Standing:
+    """`reader`: as they will once it keeps what it is yet to read."""
     slots = cache.slots.values()
     writing = {node for node in slots if node.slot and node.slot.writing}
     resting = {lease.node for lease in cache.leases}
+    if reader:
+        writing.clear()
+        resting.add(cache.trie.find(addition.domain, addition.tokens).node)
     held = {way for node in resting | writing for way in node.path()}
-    fixed = writing | {lease.node for lease in cache.leases if lease.kept_at is None}
+    starts = {each.node for each in cache.leases if each.kept_at is None and each is not reader}
+    fixed = writing | starts
     above, rank = _outgrowing(cache, addition), RANK[addition.kind]
     loose, stuck = {}, []
     for node in slots:

@@ -154,7 +154,7 @@ def test_too_little_to_keep_is_not_read(tmp_path: Path, layout: MemoryLayout) ->
 
 @layouts
 def test_nothing_of_rank_goes_for_it(tmp_path: Path, layout: MemoryLayout) -> None:
-    """The cache is full of others: nothing of theirs is given up, and what was read is wasted."""
+    """The cache is full of others: nothing of theirs is given up, and nothing is read in vain."""
     others = [prompt_of(some_tokens(20 + n, 40)) for n in range(4)]
     size = 4 * (40 * layout.row_bytes + layout.state_bytes) + 4 * 4 * 2048
     rig = Rig(tmp_path, layout=layout, cache_bytes=size + 60 * layout.row_bytes)
@@ -168,7 +168,21 @@ def test_nothing_of_rank_goes_for_it(tmp_path: Path, layout: MemoryLayout) -> No
     for number, prompt in enumerate(others):
         rig.run(request_of(f"again {number}", prompt))
         assert rig.finished(f"again {number}").usage.cached_tokens == 40
-    assert rig.cache.tally.of(AHEAD, "wasted") == rig.cache.tally.of(AHEAD, "read") == 200
+    assert rig.cache.tally.of(AHEAD, "read") == 0
+
+
+@layouts
+def test_what_a_slot_is_wanted_for_by_another_is_not_read(
+    tmp_path: Path, layout: MemoryLayout
+) -> None:
+    """The only slot is another conversation's; of its own it is outgrown, and taken over."""
+    rig = Rig(tmp_path, layout=layout, slots_max=1)
+    rig.run(request_of("first", prompt_of(CONVERSATION.tokens)))
+    rig.run(ahead_of("other", some_tokens(30, 100)))
+    assert rig.cache.tally.of(AHEAD, "read") == 0
+    rig.run(ahead_of("ahead"))
+    assert rig.cache.tally.of(AHEAD, "read") == len(REPLY)
+    assert rig.cache.tally.of(AHEAD, "wasted") == 0
     assert adds_up(rig)
 
 
