@@ -151,7 +151,9 @@ class EngineThread:
         """`room` may have been less than it seemed while a step ran."""
         try:
             self._engine.submit(request)
-        except FlmError as error:
+        except Exception as error:  # of ours, it ends this request alone
+            if not isinstance(error, FlmError):
+                self._engine.cancel(request.id)
             self._tell(Failed(request.id, error))
 
     @property

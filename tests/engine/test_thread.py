@@ -8,6 +8,7 @@ import pytest
 
 from flm.core.event import Event, Failed, Finished, FinishReason, Generated
 from flm.core.request import Priority
+from flm.engine.engine import Engine
 from flm.engine.thread import EngineThread
 from flm.errors import DeviceFailed, ModelLoading, PromptTooLong, QueueFull
 from tests.engine.rig import Rig, prompt_of, request_of, some_tokens
@@ -164,16 +165,18 @@ def test_a_listener_that_raises_costs_only_its_own_request(thread, rig) -> None:
     assert sum(not step.prefill for step in rig.steps) < 20
 
 
-def test_a_bug_fails_its_request_and_the_thread_lives(thread, rig, monkeypatch) -> None:
-    def bug(prompt, **how) -> None:
+@pytest.mark.parametrize("where", ["lease", "came", "fetch"])
+def test_a_bug_fails_its_request_and_the_thread_lives(thread, rig, monkeypatch, where) -> None:
+    def bug(*what, **how) -> None:
         raise AssertionError("a bug")
 
     with monkeypatch.context() as patched:
-        patched.setattr(rig.cache, "lease", bug)
+        patched.setattr(rig.cache, where, bug)
         ending = ask(thread, "a").ending()
     assert isinstance(ending, Failed)
     assert str(ending.error) == "a bug"
     assert isinstance(ask(thread, "b").ending(), Finished)
+    thread.ask(Engine.check).result(PATIENCE_S)
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")

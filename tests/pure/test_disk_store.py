@@ -278,6 +278,30 @@ def test_what_was_cleared_during_a_write_does_not_come_back(tmp_path: Path) -> N
         assert not files(disk)
 
 
+@both
+def test_rows_that_only_a_write_will_lead_anywhere_are_no_start(
+    tmp_path: Path, layout: MemoryLayout
+) -> None:
+    """They stay for it, while what they led to is given up."""
+    first, second = LONG[:9], [*LONG[:6], 1, 2, 3]
+    disk = Disk(tmp_path, layout)
+    disk.write(LONG[:3])
+    disk.write(first)
+    disk.write(second)
+    found: set[int] = set()
+
+    def give_up(count: int) -> None:
+        disk.store.remove("", packed(first))
+        disk.store.remove("", packed(second))
+        found.update(disk.offset([*tokens, 7]) for tokens in (first, second, third))
+
+    third = [*second[:8], 4, 5]
+    assert disk.store.write(disk.item(third), give_up)
+    assert found == {3}
+    disk.store.check()
+    assert disk.read([*third, 7]).end == len(third)
+
+
 def test_pieces_may_reach_further_than_the_snapshot(tmp_path: Path) -> None:
     disk = Disk(tmp_path, STATELESS)
     pieces: Sequence[Piece] = [Piece(0, len(LONG), rows_of(STATELESS, LONG, 0, len(LONG)))]

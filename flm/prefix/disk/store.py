@@ -113,7 +113,7 @@ class DiskStore:
                 if self._layout.state_bytes:
                     offset = max((at for at in segment.entries if at <= stop), default=0)
                 else:
-                    offset = min(stop, self._tree.needed(segment))
+                    offset = min(stop, self._tree.reach(segment))
                 if offset > segment.start:
                     return self._stored(way, self._tree.through(segment, offset), offset)
         return None

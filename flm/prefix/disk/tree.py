@@ -95,13 +95,18 @@ class Tree:
         )
 
     def through(self, segment: Segment, offset: int) -> Entry:
-        """The nearest snapshot that has the row before `offset`."""
+        """The nearest snapshot that has the row before `offset`, which is within `reach`."""
         beyond = [entry for at, entry in segment.entries.items() if at >= offset]
         if beyond:
             return min(beyond, key=lambda entry: entry.offset)
         hanging = [child for child in segment.children.values() if child.start >= offset]
         below = (entry for child in hanging for s in child.below() for entry in s.entries.values())
         return min(below, key=lambda entry: entry.offset)
+
+    def reach(self, segment: Segment) -> int:
+        """How far its rows lead to a snapshot that is there; its start if they don't."""
+        leading = (c.start for c in segment.children.values() if any(s.entries for s in c.below()))
+        return max((segment.start, *segment.entries, *leading))
 
     def needed(self, segment: Segment) -> int:
         """How far its rows lead anywhere; its start if they don't."""
