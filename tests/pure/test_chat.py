@@ -61,6 +61,9 @@ class Echo:
         assert self.endless is not None
         self._end(*self.endless, FinishReason.CANCELLED)
 
+    def ended(self, answer: Answer) -> None:
+        assert answer.finished
+
     def read_ahead(self, answer: Answer) -> None:
         assert answer.finished
 
