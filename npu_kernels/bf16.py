@@ -26,3 +26,8 @@ def rounded(values: Array) -> Array:
 def bits_of(value: float) -> int:
     """A float32's bits as the int32 that kernels take it as."""
     return int(np.float32(value).view(np.int32))
+
+
+def value_of(bits: int) -> float:
+    """The inverse."""
+    return float(np.int32(bits).view(np.float32))

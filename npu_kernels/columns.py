@@ -8,7 +8,7 @@ from typing import Any
 from npu_kernels import designs
 from npu_kernels.manifest import DATA_BYTES_MAX, STACK_BYTES
 
-COLUMNS = 8
+COLUMNS = 8  # of the array
 RUN = 64  # float32s: transfers take whole runs of so many
 
 

@@ -88,6 +88,17 @@ def test_kernels_do_not_know_of_flm() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def test_kernels_are_known_to_their_device_alone() -> None:
+    wrong = [
+        f"{path}:{line}: only flm/devices/xrt may import {name}"
+        for path, package, tree in sources()
+        if package != "npu_kernels" and path.parts[:3] != ("flm", "devices", "xrt")
+        for name, line, _ in imports(tree)
+        if name.split(".")[0] == "npu_kernels"
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
 def test_heavy_imports_are_lazy() -> None:
     wrong = [
         f"{path}:{line}: import {name} inside the function that needs it"

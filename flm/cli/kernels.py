@@ -12,6 +12,7 @@ import typer
 
 from flm import console
 from flm.cli import options
+from flm.devices.npu import NEVER_RAN
 from flm.errors import BadKernelPackage, BadRequest, DeviceFailed
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode="rich",
 )
-NEVER_RAN = "No kernel of this version has run on an NPU yet."
 
 Simulate = Annotated[
     bool, typer.Option("--simulate", help="for the simulator: needs no mlir-aie, runs on no NPU")
@@ -110,7 +110,7 @@ def build(
     from flm.cli.planned import npu_graph
     from flm.devices.xrt.build import build
     from flm.devices.xrt.graph import read
-    from flm.devices.xrt.local import KERNELS
+    from flm.devices.xrt.package import KERNELS
     from flm.devices.xrt.plan import plan_of
     from flm.devices.xrt.toolchains import MlirAie, Simulator
 
@@ -167,23 +167,23 @@ def selftest(
 
 
 def _packages(settings: Settings) -> list[Path]:
-    from flm.devices.xrt.package import MANIFEST
+    from flm.devices.xrt.package import KERNELS, MANIFEST
 
     models = settings.model_path / "models"
-    return sorted(file.parent for file in models.glob(f"*/*/kernels/*/{MANIFEST}"))
+    return sorted(file.parent for file in models.glob(f"*/*/{KERNELS}/*/{MANIFEST}"))
 
 
 def _of(where: str, settings: Settings, kind: str) -> list[Path]:
     """The packages of one kind that are meant."""
-    from flm.devices.xrt.package import MANIFEST
+    from flm.devices.xrt.package import COMPILED, KERNELS, MANIFEST
     from flm.hub.shelf import Shelf
 
     if (Path(where) / MANIFEST).exists():
         return [Path(where)]
     folder = Shelf(settings.model_path).folder(where)
-    found = sorted(file.parent for file in folder.glob(f"*/kernels/{kind}-*/{MANIFEST}"))
+    found = sorted(file.parent for file in folder.glob(f"*/{KERNELS}/{kind}-*/{MANIFEST}"))
     if not found:
-        simulate = "" if kind == "compiled" else " --simulate"
+        simulate = "" if kind == COMPILED else " --simulate"
         raise BadKernelPackage(
             f"{where} has no package that is {kind}.", fix=f"flm kernels build {where}{simulate}"
         )

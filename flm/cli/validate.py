@@ -10,15 +10,12 @@ import typer
 
 from flm import console
 from flm.cli import options
-from flm.devices.npu import Npu
+from flm.devices.npu import NEVER_RAN, Npu
 from flm.devices.probe import Machine, probe
 from flm.devices.readiness import Check, checks
 from flm.devices.xrt.opened import Opened, open_npu
 from flm.errors import DeviceUnavailable
 from flm.settings import Settings
-
-NEVER_RAN = "Nothing of this version has run on an NPU yet: its kernels are proven by simulation."
-
 
 PlanOf = Annotated[
     str | None,
@@ -63,8 +60,7 @@ def _print_plan(model: str, settings: Settings) -> None:
     """Which functions run where, and what a decoded token moves. Nothing of it is run."""
     from flm.cli.planned import npu_graph
     from flm.devices.xrt.build import ensure
-    from flm.devices.xrt.local import KERNELS
-    from flm.devices.xrt.package import Package, Wanted
+    from flm.devices.xrt.package import KERNELS, Package, Wanted
     from flm.devices.xrt.report import report_of
     from flm.devices.xrt.toolchains import Simulator
 

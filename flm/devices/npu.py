@@ -13,6 +13,7 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
+NEVER_RAN = "No kernel of this version has run on an NPU yet: they are proven by simulation."
 AMD = 0x1022
 ACCEL_NODES_MAX = 16
 FIRMWARE_MIN = (1, 1)

@@ -166,12 +166,15 @@ def open_device(settings: Settings, *, capacity: int, warn: Callable[[str], None
     """The device that `--device` names, after its self-test, for up to `capacity` rows a lane."""
     from flm.devices.cpu import CpuDevice
     from flm.devices.machine import cores_physical
+    from flm.devices.npu import NEVER_RAN
     from flm.devices.selftest import self_test
     from flm.devices.xrt.device import XrtDevice
 
     require_device(settings)
     self_test()
     threads = settings.threads or cores_physical()
+    if settings.device == "npu":
+        warn(NEVER_RAN)
     if settings.device in NPUS:
         return XrtDevice(settings.device, threads=threads, capacity=capacity, say=warn)
     return CpuDevice(threads=threads)

@@ -29,7 +29,8 @@ from flm.settings import Settings
 
 # What they would do to the reply, we cannot do yet; None and these values do nothing.
 UNSUPPORTED: Mapping[str, tuple[object, ...]] = {"mcp_servers": ([],), "output_format": ()}
-ERROR = "Error: "  # before a result that is one and does not begin by saying so
+ERROR = "Error: "  # before a result that is one and does not begin by saying so,
+BEGINNING_CHARS = 24  # in so many of its characters
 
 Block = dict[str, Any]
 
@@ -189,7 +190,7 @@ def _result(block: Block, *, place: str, model: str) -> Message:
     text = said or ""
     if is_marked(block):
         marks = tuple(dict.fromkeys((*marks, len(text))))
-    if block.get("is_error") and "error" not in text[:24].lower():
+    if block.get("is_error") and "error" not in text[:BEGINNING_CHARS].lower():
         text, marks = ERROR + text, tuple(len(ERROR) + mark for mark in marks)
     return Message("tool", text, tool_call_id=call_id, marks=marks)
 

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from npu_kernels.attention.reference import ANGLES, HEADS_MAX, TOKENS
+from npu_kernels.columns import COLUMNS
 from npu_kernels.designs import array, external, program, span, worker
 
-COLUMNS, CORES = 8, 4  # of the array, of a column
+CORES = 4  # of a column
 ROUNDS, BLOCK, BEFORE, LENGTH = range(4)  # the words that a core is told
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from npu_kernels.attention import reference
-from npu_kernels.bf16 import from_bits, rounded, to_bits
+from npu_kernels.bf16 import from_bits, rounded, to_bits, value_of
 from npu_kernels.golden import Expected, Golden
 
 
@@ -13,7 +13,7 @@ def golden(design: str, parameters: Mapping[str, int], random: np.random.Generat
     heads, kv_heads, width, rotary, room = (
         parameters[name] for name in ("HEADS", "KV_HEADS", "W", "R", "C")
     )
-    scale = float(np.int32(parameters["SCALE"]).view(np.float32))
+    scale = value_of(parameters["SCALE"])
     position = int(random.integers(room // 2, room))
     turns = random.integers(0, 4, (room, rotary // 2))
     cos, sin = np.array([1, 0, -1, 0])[turns], np.array([0, 1, 0, -1])[turns]

@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from npu_kernels.columns import COLUMNS
 from npu_kernels.designs import array, external, program, span, worker
 
 FOLDER = Path(__file__).parent
-COLUMNS, CORES = 8, 4  # of the array, of a column
+CORES = 4  # of a column
 POSITION, BLOCKS = range(2)  # the words that a core is told
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from npu_kernels.attention.reference import TOKENS, blocks
-from npu_kernels.bf16 import rounded, to_bits
+from npu_kernels.bf16 import rounded, to_bits, value_of
 from npu_kernels.flash_attention.reference import flash_attention
 from npu_kernels.golden import Expected, Golden
 
@@ -13,7 +13,7 @@ from npu_kernels.golden import Expected, Golden
 def golden(design: str, parameters: Mapping[str, int], random: np.random.Generator) -> Golden:
     names = ("T", "HEADS", "KV_HEADS", "W", "C")
     tokens, heads, kv_heads, width, room = (parameters[name] for name in names)
-    scale = float(np.int32(parameters["SCALE"]).view(np.float32))
+    scale = value_of(parameters["SCALE"])
     position = min(room - tokens, 3 * TOKENS) - 1
     query = random.standard_normal((tokens, kv_heads, heads // kv_heads, width)).astype(np.float32)
     keys, values = (rounded(random.standard_normal((kv_heads, room, width))) for _ in range(2))

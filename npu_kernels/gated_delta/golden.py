@@ -4,13 +4,14 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from npu_kernels.bf16 import value_of
 from npu_kernels.gated_delta import reference
 from npu_kernels.golden import Expected, Golden, spread
 
 
 def golden(design: str, parameters: Mapping[str, int], random: np.random.Generator) -> Golden:
     keys, heads, width = (parameters[name] for name in ("KH", "H", "W"))
-    scale = float(np.int32(parameters["SCALE"]).view(np.float32))
+    scale = value_of(parameters["SCALE"])
     query, key = (random.standard_normal((keys, width)) for _ in range(2))
     query, key = (
         (each / np.linalg.norm(each, axis=1, keepdims=True)).astype(np.float32)

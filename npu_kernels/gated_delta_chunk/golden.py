@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from npu_kernels.bf16 import rounded
+from npu_kernels.bf16 import rounded, value_of
 from npu_kernels.columns import columns_of
 from npu_kernels.gated_delta.reference import gates, pack
 from npu_kernels.gated_delta_chunk.reference import TOKENS, constants, gated_delta_chunk
@@ -17,7 +17,7 @@ STATE_ERROR_MAX = 1e-3
 
 def golden(design: str, parameters: Mapping[str, int], random: np.random.Generator) -> Golden:
     keys, heads, width = (parameters[name] for name in ("KH", "H", "W"))
-    scale = float(np.int32(parameters["SCALE"]).view(np.float32))
+    scale = value_of(parameters["SCALE"])
     query, key = (random.standard_normal((TOKENS, keys, width)) for _ in range(2))
     query, key = (
         rounded(each / np.linalg.norm(each, axis=2, keepdims=True)) for each in (query, key)

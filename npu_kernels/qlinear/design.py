@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
+from npu_kernels.columns import COLUMNS
 from npu_kernels.designs import array, external, program, span, worker
 from npu_kernels.qlinear.reference import CHUNK_BYTES, CORES, ROWS
 
 HERE = Path(__file__).parent
-COLUMNS = 8
 
 
 def build(N: int, K: int) -> Any:

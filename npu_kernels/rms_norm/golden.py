@@ -4,13 +4,14 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from npu_kernels.bf16 import value_of
 from npu_kernels.golden import Expected, Golden, spread
 from npu_kernels.rms_norm.reference import rms_norm
 
 
 def golden(design: str, parameters: Mapping[str, int], random: np.random.Generator) -> Golden:
     n, heads = parameters["N"], parameters.get("HEADS", 1)
-    epsilon = float(np.int32(parameters["EPSILON"]).view(np.float32))
+    epsilon = value_of(parameters["EPSILON"])
     x, weight = spread(random, heads, n), spread(random, n)
     if design == "rms_norm":
         exact = rms_norm(x.astype(np.float64), weight, epsilon)

@@ -1,8 +1,7 @@
 """SwiGLU."""
 
 from npu_kernels.binding import Binding, Node, Value
-
-RUN = 64  # values that a core takes a multiple of
+from npu_kernels.columns import RUN
 
 
 def bind(node: Node) -> tuple[Binding, ...]:

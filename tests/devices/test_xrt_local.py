@@ -9,8 +9,7 @@ import pytest
 
 from flm.devices.xrt.build import ensure
 from flm.devices.xrt.graph import read
-from flm.devices.xrt.local import KERNELS
-from flm.devices.xrt.package import Package, Wanted
+from flm.devices.xrt.package import KERNELS, Package, Wanted
 from flm.devices.xrt.plan import Dispatch, HostPart, plan_of
 from flm.devices.xrt.report import report_of
 from flm.devices.xrt.toolchains import Simulator

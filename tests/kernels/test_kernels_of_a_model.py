@@ -21,7 +21,7 @@ def test_a_models_kernels_are_built_and_listed(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["kernels", "build", MODEL, "--simulate", *LENGTH]) == 0
-    assert "No kernel of this version has run on an NPU yet." in capsys.readouterr().out
+    assert "No kernel of this version has run on an NPU yet" in capsys.readouterr().out
     assert run(["kernels", "list", "--json"]) == 0
     (package,) = json.loads(capsys.readouterr().out)["packages"]
     assert package["kind"] == "simulated"

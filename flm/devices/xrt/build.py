@@ -18,10 +18,11 @@ from uuid import UUID
 
 import numpy as np
 
+from flm.devices.npu import FAMILY
 from flm.devices.xrt.load import load
 from flm.devices.xrt.package import MANIFEST, SCHEMA, XCLBIN, Package, Wanted, Words
 from flm.devices.xrt.sources import digest
-from flm.devices.xrt.toolchains import FAMILY, Sampled, Toolchain
+from flm.devices.xrt.toolchains import Sampled, Toolchain
 from flm.errors import BadKernelPackage
 
 if TYPE_CHECKING:

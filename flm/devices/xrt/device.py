@@ -41,10 +41,8 @@ LOAD_S_MAX = 900.0  # kernels of a simulated package may have to be compiled
 SYNC_S_MAX = 30.0
 # Between two dispatches of a pass. The driver gives up on one after 4 to 6 s; a simulator is slow.
 STILL_S_MAX = {"npu": 10.0, "npu-sim": 300.0}
-DEATHS_MAX, DEATHS_S = (
-    4,
-    600.0,
-)  # so many within so long: it is not started again till they are past
+# So many within so long: it is not started again till they are past.
+DEATHS_MAX, DEATHS_S = 4, 600.0
 
 
 class XrtBuffer:

@@ -11,12 +11,13 @@ from flm.devices.cpu import CpuBuffer
 from flm.devices.device import OUT
 from flm.devices.xrt.kernels import Kernel, Run
 from flm.devices.xrt.loaded import Loaded, ReadyDispatch, ReadyPart
-from flm.devices.xrt.memory import Twin
+from flm.devices.xrt.memory import BOTH, Twin
 from flm.devices.xrt.plan import Copied, Place
 from npu_kernels.binding import Constant, Memory
 from npu_kernels.manifest import evaluate
 
 Values = Mapping[str, str]  # formulas over offset and length
+ALL = range(2**31)  # rows, however many a lane has
 
 
 class Lane:
@@ -103,7 +104,7 @@ class Lane:
         def run() -> None:
             self._fetch(step.fetched)
             for name in shared:
-                self._twins[name].pull((0, 1), self._number, ALL)
+                self._twins[name].pull(BOTH, self._number, ALL)
             ready.session.run_with_iobinding(binding)
             for room in step.sent:
                 self._loaded.rooms[room].to_device()
@@ -116,9 +117,6 @@ class Lane:
         if (memory := _memory_name(name)) in self._memory:
             return self._memory[memory].value
         return onnxruntime.OrtValue.ortvalue_from_numpy(self._loaded.array(name))
-
-
-ALL = range(2**31)
 
 
 def _memory_name(name: str) -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from flm.devices.npu import FAMILY
 from flm.devices.xrt.package import (
     MANIFEST,
     SCALARS,
@@ -26,7 +27,7 @@ from flm.devices.xrt.package import (
     Words,
 )
 from flm.devices.xrt.sources import digest
-from flm.devices.xrt.toolchains import COLUMNS, FAMILY, Toolchain
+from flm.devices.xrt.toolchains import COLUMNS, Toolchain
 from flm.errors import BadKernelPackage
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def load(folder: Path, toolchain: Toolchain) -> Package:
         kernels = tuple(_kernel(folder, each, container) for each in said["kernels"])
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise BadKernelPackage(f"{folder / MANIFEST} is not whole: {error!r}.") from error
-    return Package(folder, said["kind"], str(container.uuid), kernels)
+    return Package(folder, said["kind"], kernels)
 
 
 def _manifest(folder: Path) -> dict[str, Any]:

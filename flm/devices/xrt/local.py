@@ -12,11 +12,9 @@ from flm.devices.device import Array
 from flm.devices.xrt.build import ensure
 from flm.devices.xrt.loaded import Packages
 from flm.devices.xrt.memory import LocalBuffer
-from flm.devices.xrt.package import Package, Wanted
+from flm.devices.xrt.package import KERNELS, Package, Wanted
 from flm.devices.xrt.program import LocalProgram
 from flm.devices.xrt.toolchains import MlirAie, Simulator
-
-KERNELS = "kernels"  # a model's folder of packages
 
 
 class LocalDevice:

@@ -22,6 +22,7 @@ from npu_kernels.bf16 import from_bits, to_bits
 from npu_kernels.gated_delta import reference as gated_delta
 
 BLOCK = 16  # tokens
+BOTH = (0, 1)  # of rows: keys, values
 
 
 class Twin(Protocol):
@@ -88,16 +89,16 @@ class TiledRows:
         if newer and rows.start <= newer.stop and newer.start <= rows.stop:
             rows = range(min(rows.start, newer.start), max(rows.stop, newer.stop))
         elif newer:
-            self.pull((0, 1), lane, newer)
+            self.pull(BOTH, lane, newer)
         self._newer[lane] = rows
 
     def _settle(self, which: Sequence[int], lane: int, rows: range) -> None:
         """What the host has newer from now on is no longer the device's to give."""
         newer = self._newer[lane]
         if newer.start < rows.stop and rows.start < newer.stop:
-            self.pull((0, 1), lane, range(newer.start, rows.start))
-            self.pull((0, 1), lane, range(rows.stop, newer.stop))
-            self.pull([tensor for tensor in (0, 1) if tensor not in which], lane, rows)
+            self.pull(BOTH, lane, range(newer.start, rows.start))
+            self.pull(BOTH, lane, range(rows.stop, newer.stop))
+            self.pull([tensor for tensor in BOTH if tensor not in which], lane, rows)
             self._newer[lane] = range(0)
 
     def _sync(self, lane: int, rows: range, *, to_device: bool) -> None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from npu_kernels.txn import Site
 
 SCHEMA = 1
+KERNELS = "kernels"  # a model's folder of packages
 MANIFEST, XCLBIN = "manifest.json", "design.xclbin"
 COMPILED, SIMULATED = "compiled", "simulated"
 SCALARS = 3  # opcode, instructions, their bytes: a kernel's first buffer is its argument 3
@@ -58,8 +59,8 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """What changes from pass to pass, its bounds, and the words that say it. `kind`: rtp, offset,
-    length.
+    """What changes from pass to pass, its bounds, and the words that say it. `kind`: as its
+    manifest has it.
     """
 
     name: str
@@ -96,7 +97,6 @@ class KernelEntry:
 class Package:
     folder: Path
     kind: str
-    uuid: str
     kernels: tuple[KernelEntry, ...]
 
     @property

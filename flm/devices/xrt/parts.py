@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from flm.devices.device import IDS, MICROSOFT, OFFSETS, OUT
-from flm.devices.xrt.graph import Graph
+from flm.devices.xrt.graph import OURS, Graph
 from flm.devices.xrt.plan import HostPart
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def whole_model(graph: Graph, tiled: Iterable[str]) -> onnx.ModelProto:
     rows, given = set(tiled), graph.model.graph
     nodes: list[onnx.NodeProto] = list(_positions()) if rows else []
     for proto in given.node:
-        names = graph.names(proto) if proto.domain == "flm" else {}
+        names = graph.names(proto) if proto.domain == OURS else {}
         is_tiled = names.get("past_key") in rows
         nodes += _rounded(graph, proto) if is_tiled else [proto]
     return _model(graph, nodes, given.input, given.output)

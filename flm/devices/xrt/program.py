@@ -20,14 +20,13 @@ from flm.devices.device import IDS, LAST, LOGITS, OFFSETS
 from flm.devices.xrt.graph import read
 from flm.devices.xrt.lane import Lane
 from flm.devices.xrt.loaded import Loaded, Packages
-from flm.devices.xrt.memory import LaidState, LocalBuffer, TiledRows, Twin
+from flm.devices.xrt.memory import BOTH, LaidState, LocalBuffer, TiledRows, Twin
 from flm.devices.xrt.parts import whole_model
 from flm.devices.xrt.plan import Plan, plan_of
 from flm.errors import NoRoom, PassCancelled
 from npu_kernels.binding import Memory
 
 BEAT_S = 0.05  # how often a pass on the CPU asks whether to go on
-BOTH = (0, 1)
 
 
 class LocalProgram:

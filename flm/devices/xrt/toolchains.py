@@ -14,13 +14,15 @@ from uuid import UUID
 
 import numpy as np
 
+from flm.devices import npu
+from flm.devices.npu import FAMILY
 from flm.devices.xrt.package import COMPILED, SIMULATED, Words
 from flm.errors import DeviceUnavailable
 
 if TYPE_CHECKING:
     from npu_kernels.manifest import Design
 
-FAMILY, COLUMNS = "npu2", 8
+COLUMNS = npu.COLUMNS[FAMILY]
 MLIR_AIE, PEANO = "1.4.2", "21.0.0"
 KERNEL_ID = 0x901  # of the first kernel; the others count on
 INSTALL = (
@@ -149,9 +151,7 @@ def _compiled(kernel: Sampled, sample: int, flags: Sequence[str], work: Path) ->
     """In a folder of its own: aiecc takes up objects that it finds."""
     from aie import iron
     from aie.iron.device import from_name
-    from aie.utils.compile.jit.compilabledesign import (
-        CompilableDesign,
-    )
+    from aie.utils.compile.jit.compilabledesign import CompilableDesign
 
     module = import_module(kernel.design.module)
     given = {**kernel.parameters, **kernel.samples[sample]}

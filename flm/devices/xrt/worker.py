@@ -39,7 +39,7 @@ from flm.devices.xrt.messages import (
 )
 from flm.errors import DeviceUnavailable, FlmError
 
-SAID_MAX = 2000  # characters of somebody else's error
+SAID_CHARS_MAX = 2000  # of somebody else's error
 
 
 class LocalBuffer(Protocol):
@@ -95,7 +95,7 @@ class Worker:
             return Failed(type(error).__name__, error.message, error.fix)
         except Exception as error:
             traceback.print_exc()
-            said = repr(error)[:SAID_MAX]
+            said = repr(error)[:SAID_CHARS_MAX]
             return Failed("DeviceLost", f"The device's process failed: {said}", "report it")
 
     def _do(self, command: Command) -> Answer | None:
