@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from flm.devices.xrt import build as building
-from flm.devices.xrt import toolchains
+from flm.devices.xrt import sources, toolchains
 from flm.devices.xrt.build import build, ensure, sha256
 from flm.devices.xrt.load import load
 from flm.devices.xrt.package import MANIFEST, XCLBIN, Package, Wanted
@@ -261,3 +261,22 @@ def test_without_the_compilers_the_fix_is_to_install_them(tmp_path: Path) -> Non
 
 def test_bounds_of_a_value_are_formulas_over_the_parameters() -> None:
     assert Value("rounds", "length", "C // 64", "1").bounds({"C": 256}) == (1, 4)
+
+
+def test_the_sources_of_a_kernel_are_those_that_its_folder_imports_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As qlinear8's design is qlinear's."""
+    for name in ("four", "eight", "include"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "eight" / "design.py").write_text("from npu_kernels.four.design import product\n")
+    monkeypatch.setattr("npu_kernels.__file__", str(tmp_path / "__init__.py"))
+    found = []
+    for body in ("from npu_kernels import columns\n", "", ""):
+        (tmp_path / "four" / "design.py").write_text(body)
+        (tmp_path / "columns.py").write_text(f"COLUMNS = {len(found)}\n")
+        sources.digest.cache_clear()
+        found.append(sources.digest("eight"))
+    sources.digest.cache_clear()
+    assert found[0] != found[1]
+    assert found[1] == found[2], "nobody imports it any more"
