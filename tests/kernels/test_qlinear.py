@@ -119,6 +119,17 @@ def test_extremes(module: ModuleType, name: str) -> None:
     np.testing.assert_array_equal(run(rig, name, chunks, nothing), 0)
 
 
+@needs_compiler
+def test_a_weight_whose_codes_are_all_minus_two_is_a_weight() -> None:
+    """Its bytes are those of memory that nobody wrote, if one looks at a group of codes alone."""
+    rig, scales = Rig("qlinear8"), np.ones((32, 8), np.float32)
+    table = held(four.table(spread(np.random.default_rng(6), 256)))
+    for code in (-2, -91, -1):
+        codes = np.full((32, 256), eight.CENTRE + code, np.uint8)
+        chunks = eight.pack(codes, scales, scales)
+        rig.check(run(rig, "qlinear8", chunks, table), eight.qlinear8(chunks, table))
+
+
 def designed(module: ModuleType, name: str, rows: int, columns: int) -> None:
     """What x holds beyond the columns does not matter, if it is a number."""
     random, rig = np.random.default_rng(5), Rig(name)
