@@ -12,6 +12,7 @@ import typer
 from flm import console
 from flm.cli import options
 from flm.cli.remote import ask
+from flm.core.sizes import counted
 from flm.errors import BadRequest
 from flm.settings import Settings
 
@@ -100,8 +101,9 @@ def warm(
     if json_:
         _write_json(reply)
     else:
-        tokens = f"{reply['prompt_tokens']:,} tokens"
-        console.write(f"Queued: {reply['queued']} prompts, {tokens}, read when nobody waits\n")
+        prompts = counted(reply["queued"], "prompt")
+        tokens = counted(reply["prompt_tokens"], "token")
+        console.write(f"Queued: {prompts}, {tokens}, read when nobody waits\n")
 
 
 @app.command("clear")
@@ -127,8 +129,8 @@ def clear(
     else:
         others = "with another cache_salt, or none," if salt else "with a cache_salt"
         console.write(
-            f"Cleared: {reply['cleared']} snapshots. Those of other keys, and those sent {others} "
-            "stay.\n"
+            f"Cleared: {counted(reply['cleared'], 'snapshot')}. Those of other keys, and those "
+            f"sent {others} stay.\n"
         )
 
 

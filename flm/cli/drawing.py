@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from io import StringIO
 from typing import TYPE_CHECKING, Any
 
-from flm.core.sizes import MIB
+from flm.core.sizes import MIB, counted
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -31,7 +31,7 @@ def draw_explanation(reply: Mapping[str, Any]) -> str:
 
     reused, tokens = reply["would_reuse"], reply["prompt_tokens"]
     where = f" from {reused['tier']}" if reused["tier"] else ""
-    said = Text(f"{reused['tokens']:,} of {tokens:,} tokens would be reused{where}.\n")
+    said = Text(f"{reused['tokens']:,} of {counted(tokens, 'token')} would be reused{where}.\n")
     for each in reply["boundaries"]:
         said.append(f"  {each['kind']:<6} at {each['offset']:>7,}  ")
         said.append(f"{each['kept'] or 'not kept'}\n", style="" if each["kept"] else "dim")
@@ -120,8 +120,10 @@ def _gib(size: int) -> str:
 
 
 def _nothing_to_explain(read: int, reused: int) -> str:
+    if read == 0:
+        return "Nothing would be read."
     if reused > read:
-        return f"The {read:,} tokens that would be read are new."
+        return f"What would be read, {counted(read, 'token')}, is new."
     return (
         "No prompt that goes on like this was read since the server started,\n"
         "or it keeps none (--reuse-prompt off)."
@@ -130,7 +132,7 @@ def _nothing_to_explain(read: int, reused: int) -> str:
 
 def _totals(totals: Mapping[str, Any], model: str) -> str:
     line = (
-        f"{model}: {totals['slots_own']:,} snapshots, {_mib(totals['bytes_own'])} of "
+        f"{model}: {counted(totals['slots_own'], 'snapshot')}, {_mib(totals['bytes_own'])} of "
         f"{_mib(totals['bytes_max'])} in memory"
     )
     if totals["bytes_kept"] > totals["bytes_own"]:
@@ -177,7 +179,7 @@ def _changes(rows: Sequence[Mapping[str, Any]]) -> "list[RenderableType]":
     lines: list[RenderableType] = []
     for row in rows:
         line = Text(f"{row['place']} +{row['offset']} changes ({row['class']}), ")
-        line.append(f"{row['times']}× in {row['requests']} requests: ")
+        line.append(f"{row['times']}× in {counted(row['requests'], 'request')}: ")
         line.append(row["advice"], style="bold")
         lines.append(line)
     return lines

@@ -10,6 +10,7 @@ import typer
 
 from flm import console
 from flm.cli import options
+from flm.core.sizes import counted
 from flm.devices.npu import NEVER_RAN, Npu
 from flm.devices.probe import Machine, probe
 from flm.devices.readiness import Check, checks
@@ -146,7 +147,9 @@ def _print(check: Check) -> None:
 def _print_cpu(machine: Machine, trouble: DeviceUnavailable | None) -> None:
     flags = " ".join(machine.cpu_flags) or "no vector extensions that we use"
     memory = machine.memory_bytes / 2**30
-    console.say(f"CPU: {machine.cpu}, {machine.cores} cores, {memory:.1f} GiB memory ({flags})")
+    console.say(
+        f"CPU: {machine.cpu}, {counted(machine.cores, 'core')}, {memory:.1f} GiB memory ({flags})"
+    )
     if trouble is None:
         console.say("CPU self-test passed.", colour=console.GREEN)
         console.say(_side_by_side())

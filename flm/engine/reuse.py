@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from flm.core.sizes import MIB, mib
+from flm.core.sizes import MIB, counted, mib
 from flm.devices.device import Device
 from flm.engine.plan import Limits, MemoryPlan
 from flm.graph.bundle import Bundle
@@ -46,7 +46,7 @@ def open_cache(
             warn(f"Prefix cache: nothing is kept on disk: {error.message}; {error.fix}")
         else:
             say(
-                f"Prefix cache on disk: {store.snapshot_count:,} snapshots, "
+                f"Prefix cache on disk: {counted(store.snapshot_count, 'snapshot')}, "
                 f"{mib(store.bytes_kept)} of up to {mib(settings.prefix_disk_mb * MIB)}, in {root} "
                 "(--prefix-disk-mb 0 turns it off)"
             )

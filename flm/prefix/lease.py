@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from flm.core.finding import Fate, FateKind, Finding
 from flm.core.prompt import Boundary, BoundaryKind, Prompt
-from flm.core.sizes import MIB
+from flm.core.sizes import MIB, counted
 from flm.devices.device import Array
 from flm.memory.arrays import reuse
 from flm.memory.snapshot import Snapshot
@@ -137,7 +137,7 @@ class Lease:
                 self._cache.log,
                 FateKind.SMALL_GAIN,
                 boundary,
-                f"Prefix cache: not saved, only {gain} tokens{self._past} "
+                f"Prefix cache: not saved, only {counted(gain, 'token')}{self._past} "
                 f"(needs {gain_min}, --prefix-min-gain)",
             )
         return False

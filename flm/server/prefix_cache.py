@@ -84,12 +84,13 @@ def routes(settings: Settings, residence: Residence) -> APIRouter:
         return preparation.domain(request.state.api_key, _salt(request))
 
     async def prepared(request: Request) -> list[Prepared]:
-        """What one body or several ask for."""
-        _ = residence.resident  # while it loads, no body is worth reading
+        """What one body or several ask for, of the model that is here unless they name one."""
+        tag = residence.resident.card.tag  # while it loads, no body is worth reading
         raw, key = await read_body(request, settings), request.state.api_key
 
         def prepare() -> list[Prepared]:
-            return [preparation.either(body, key) for body in _bodies(parse_object(raw))]
+            bodies = _bodies(parse_object(raw))
+            return [preparation.either({"model": tag, **body}, key) for body in bodies]
 
         return await asyncio.to_thread(prepare)
 

@@ -121,6 +121,20 @@ def test_warm_then_clear(house: House, client: Client, flm: Terminal, tmp_path: 
     assert client.show()["tree"] == []
 
 
+def test_a_body_without_a_model_means_the_one_served(
+    house: House, client: Client, flm: Terminal, tmp_path: Path
+) -> None:
+    sent = {name: value for name, value in body().items() if name != "model"}
+    name = asked(tmp_path / "x.json", sent)
+    code, out, _ = flm("warm", name)
+    assert code == 0
+    assert out.startswith("Queued: 1 prompt, ")
+    read_all(house)
+    code, out, _ = flm("explain", name)
+    assert code == 0
+    assert "Nothing would be read." in out
+
+
 def test_a_salt_shows_explains_warms_and_clears_what_was_sent_with_it(
     house: House, client: Client, flm: Terminal, tmp_path: Path
 ) -> None:
