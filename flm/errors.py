@@ -24,6 +24,7 @@
   - DeviceFailed              500  a pass failed; the request ends, the server does not
     · PassCancelled            -   a pass was ended on purpose (never reaches a client)
   - DeviceLost                500  it ended with all it held; what ran starts over, within limits
+    · DeviceFault             500  by a mistake of ours, which would come again: what ran fails
   - ServerAddressInUse         -
   - NoServer                   -   a command that asks a running server finds none
 """
@@ -172,6 +173,10 @@ class PassCancelled(DeviceFailed):
 
 class DeviceLost(FlmError):
     code = "device_lost"
+
+
+class DeviceFault(DeviceLost):
+    code = "device_failed"
 
 
 class ServerAddressInUse(FlmError):

@@ -25,7 +25,7 @@ from flm.engine.sampler import Sample, Sampler
 from flm.engine.scheduler import Pace, schedule
 from flm.engine.valid import validate
 from flm.engine.waiting import Waiting
-from flm.errors import DeviceFailed, DeviceLost, NoRoom, PassCancelled, QueueFull
+from flm.errors import DeviceFailed, DeviceFault, DeviceLost, NoRoom, PassCancelled, QueueFull
 from flm.memory.lanes import Lanes
 from flm.prefix.cache import PrefixCache
 from flm.prefix.fetch import Fetch
@@ -318,18 +318,20 @@ class Engine:
         self._start_from_lease(active)
 
     def _resume(self, lost: DeviceLost) -> None:
-        """What lanes held is gone. All go on from what is kept, but whoever loses it each time."""
+        """What lanes held is gone. All go on from what is kept, but whoever would lose it again."""
+        fault = isinstance(lost, DeviceFault)
         for lane in range(len(self._lanes)):
             self._lanes.forget(lane)
         for active in list(self._active.values()):
             active.losses += active.id in self._at_work
-            if active.losses == LOSSES_MAX:
+            if active.losses == LOSSES_MAX or (fault and active.id in self._at_work):
                 self._fail(active, lost)
             elif active.idle:
                 self._finish(active, FinishReason.CANCELLED)
             elif active.restored:
                 self._start_over(active, self._keeper.lease_anew(active))
-        self.cache.warn(f"{lost.message}. Requests that go on from what is kept: {self.running}")
+        said = f"{lost.message}; {lost.fix}" if fault else lost.message
+        self.cache.warn(f"{said}. Requests that go on from what is kept: {self.running}")
 
     def _run(self, step: Step, actives: list[Active]) -> dict[int, Array] | None:
         """Logits by lane, or None if some or all of `actives` had to go."""

@@ -3,8 +3,8 @@
     python stand_in.py SOCKET ARENA
 
 What a pass does in its middle, once, is said by a file beside the model: `end` kills the process,
-`hang` and `lost` are what they say, `wait` goes on until it is cancelled, `work` takes a while
-without letting go of Python's lock.
+`hang` and `lost` are what they say, `fault` is what a simulator finds, `wait` goes on until it is
+cancelled, `work` takes a while without letting go of Python's lock.
 """
 
 import ctypes
@@ -19,6 +19,7 @@ from flm.devices.null import NullBuffer, NullDevice, NullProgram
 from flm.devices.xrt.messages import Open
 from flm.devices.xrt.worker import main
 from flm.errors import DeviceLost, DeviceUnavailable, NoRoom
+from npu_kernels.aie_host import KernelFault
 
 WORK_S = 2  # a pass that computes
 
@@ -48,6 +49,8 @@ class StandInProgram:
             signal.pause()
         if trouble == "lost":
             raise DeviceLost("the array did not end: TIMEOUT", fix="flm validate")
+        if trouble == "fault":
+            raise KernelFault("qlinear: lane or part 16 of 16")
         if trouble == "wait":
             while self._go_on():
                 pass

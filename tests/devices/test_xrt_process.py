@@ -31,7 +31,7 @@ from flm.devices.xrt.messages import (
     decode,
     encode,
 )
-from flm.errors import DeviceLost, DeviceUnavailable, NoRoom, PassCancelled
+from flm.errors import DeviceFault, DeviceLost, DeviceUnavailable, NoRoom, PassCancelled
 from flm.memory.layout import MemoryLayout
 from tests.devices.test_contract import ROWS, STAND_IN, STATE, TOKENS, Model, host, xrt_model
 
@@ -232,6 +232,20 @@ def test_a_worker_that_ends_too_often_rests(tmp_path: Path) -> None:
     now[0] += DEATHS_S
     model.run(memory, [TOKENS[:4]], [0])
     device.close()
+
+
+def test_a_mistake_of_ours_is_said_in_a_line_and_is_no_death_of_the_device(
+    model: Model, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    memory = model.memory()
+    expected = model.run(memory, [TOKENS[:4]], [0])
+    for _ in range(DEATHS_MAX + 1):
+        trouble(tmp_path, "fault")
+        with pytest.raises(DeviceFault, match="KernelFault: qlinear: lane or part") as caught:
+            model.run(memory, [TOKENS[:4]], [0])
+        assert "issues" in caught.value.fix
+    np.testing.assert_array_equal(model.run(memory, [TOKENS[:4]], [0]), expected)
+    assert "Traceback" not in capfd.readouterr().err
 
 
 def test_a_device_that_cannot_be_opened_says_so() -> None:

@@ -12,7 +12,7 @@ from flm.core.event import Failed, FinishReason
 from flm.core.request import Priority
 from flm.devices.xrt.device import XrtDevice
 from flm.engine.engine import LOSSES_MAX
-from flm.errors import DeviceLost
+from flm.errors import DeviceFault, DeviceLost
 from flm.memory.lanes import Lanes
 from flm.memory.layout import MemoryLayout
 from tests.devices.test_contract import STAND_IN
@@ -138,6 +138,25 @@ def test_a_request_that_loses_it_each_time_fails_alone(tmp_path) -> None:
     calm.run(request_of("a", CONVERSATION, max_tokens=20), request_of("b", HEAD))
     assert rig.tokens("a") == calm.tokens("a")
     assert rig.tokens("b") == calm.tokens("b")
+
+
+def test_a_mistake_of_ours_fails_what_ran_at_once_and_nothing_else(tmp_path) -> None:
+    def during() -> None:
+        if any(span.tokens[0] == poison[0] for span in rig.steps[-1].spans):
+            rig.runner.device.lose()
+            raise DeviceFault("ours", fix="report it")
+
+    poison = some_tokens(11, 20)
+    rig, calm = Rig(tmp_path, lanes=2, during=during), Rig(tmp_path, lanes=2)
+    rig.engine.submit(request_of("a", CONVERSATION, max_tokens=20))
+    rig.until(lambda: rig.tokens("a"))
+    rig.run(request_of("poison", poison))
+    ending = rig.ending("poison")
+    assert isinstance(ending, Failed)
+    assert isinstance(ending.error, DeviceFault)
+    assert len([line for line in rig.log if "ours; report it" in line]) == 1
+    calm.run(request_of("a", CONVERSATION, max_tokens=20))
+    assert rig.tokens("a") == calm.tokens("a")
 
 
 def test_a_device_that_does_not_come_back_ends_no_engine(tmp_path) -> None:

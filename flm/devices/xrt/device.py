@@ -5,7 +5,8 @@ Invariants:
     next command finds a new worker, with the same programs and buffers; what the device has in
     these is not to be relied on.
   * A worker that ends too often is not started again until some time has passed: till then every
-    command raises DeviceLost at once.
+    command raises DeviceLost at once. One that ends by a mistake of ours (DeviceFault) does not
+    count: the device is as good as before.
 """
 
 import itertools
@@ -34,7 +35,7 @@ from flm.devices.xrt.messages import (
     Sync,
 )
 from flm.devices.xrt.process import COMMAND, FIX, WorkerProcess
-from flm.errors import DeviceLost, FlmError
+from flm.errors import DeviceFault, DeviceLost, FlmError
 
 OPEN_S_MAX = 60.0
 LOAD_S_MAX = 900.0  # kernels of a simulated package may have to be compiled
@@ -191,8 +192,11 @@ class XrtDevice:
         try:
             self._free(worker)
             return _asked(worker, command, still_s_max)
-        except DeviceLost:
-            self._lose(worker)
+        except DeviceLost as lost:
+            worker.kill()
+            self._worker = None
+            if not isinstance(lost, DeviceFault):
+                self._deaths.append(self._clock())
             raise
 
     def _start(self) -> WorkerProcess:
@@ -226,11 +230,6 @@ class XrtDevice:
             ) from error
         self._say(f"The device is back after {self._clock() - now:.1f} s")
         return worker
-
-    def _lose(self, worker: WorkerProcess) -> None:
-        worker.kill()
-        self._worker = None
-        self._deaths.append(self._clock())
 
     def _free(self, worker: WorkerProcess) -> None:
         while self._unused:

@@ -1,7 +1,8 @@
 """The process that the device runs in: it does what the engine's process says, until that ends.
 
 Only here is pyxrt imported. Whatever goes wrong that is not an FlmError leaves a device nobody can
-rely on: the engine's side is told that it is lost, and kills us.
+rely on: the engine's side is told that it is lost, and kills us. What npu_kernels finds wrong with
+a kernel, a design or a stream is a mistake of ours and would be found again: a DeviceFault.
 """
 
 import faulthandler
@@ -40,6 +41,7 @@ from flm.devices.xrt.messages import (
 from flm.errors import DeviceUnavailable, FlmError
 
 SAID_CHARS_MAX = 2000  # of somebody else's error
+REPORT = "report it in the project's issues: this message, the model, and what flm version says"
 
 
 class LocalBuffer(Protocol):
@@ -94,9 +96,13 @@ class Worker:
         except FlmError as error:
             return Failed(type(error).__name__, error.message, error.fix)
         except Exception as error:
+            kind, said = type(error), str(error)[:SAID_CHARS_MAX]
+            if kind.__module__.startswith("npu_kernels."):
+                what = f"What runs on the NPU has a mistake of ours: {kind.__name__}: {said}"
+                return Failed("DeviceFault", what, REPORT)
             traceback.print_exc()
-            said = repr(error)[:SAID_CHARS_MAX]
-            return Failed("DeviceLost", f"The device's process failed: {said}", "report it")
+            what = f"The device's process failed: {kind.__name__}: {said}"
+            return Failed("DeviceLost", what, REPORT)
 
     def _do(self, command: Command) -> Answer | None:
         if isinstance(command, Open):
