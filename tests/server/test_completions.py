@@ -1,6 +1,7 @@
 """/v1/completions: text or token ids in, one or several; the small routes around it."""
 
 import asyncio
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -167,3 +168,11 @@ def test_more_replies_than_the_queue_holds_take_turns(tmp_path: Path) -> None:
         house.say(*map(str, range(6)))
         reply = complete(house, prompt=["one", "two"], n=3)
     assert sorted(choice["text"] for choice in reply["choices"]) == list("012345")
+
+
+def test_every_route_stands_in_the_docs(house: House) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "clients.md").read_text()
+    routes = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
+    written = {path for cell in routes for path in re.findall(r"`(?:[A-Z]+ )?(/[^`]*)`", cell)}
+    paths = ask(house, "GET", "/openapi.json").json()["paths"].keys()
+    assert written == paths | {"/openapi.json"}
