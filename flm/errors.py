@@ -173,10 +173,12 @@ class PassCancelled(DeviceFailed):
 
 class DeviceLost(FlmError):
     code = "device_lost"
+    losses_max = 3  # in a row, in passes for the same request
 
 
 class DeviceFault(DeviceLost):
     code = "device_failed"
+    losses_max = 1
 
 
 class ServerAddressInUse(FlmError):

@@ -25,7 +25,7 @@ from flm.engine.sampler import Sample, Sampler
 from flm.engine.scheduler import Pace, schedule
 from flm.engine.valid import validate
 from flm.engine.waiting import Waiting
-from flm.errors import DeviceFailed, DeviceFault, DeviceLost, NoRoom, PassCancelled, QueueFull
+from flm.errors import DeviceFailed, DeviceLost, NoRoom, PassCancelled, QueueFull
 from flm.memory.lanes import Lanes
 from flm.prefix.cache import PrefixCache
 from flm.prefix.fetch import Fetch
@@ -33,8 +33,6 @@ from flm.prefix.lease import Lease, Manners
 from flm.prefix.tally import WAITS
 from flm.runner.runner import Runner
 from flm.text.tokenizer import Tokenizer
-
-LOSSES_MAX = 3  # of the device, in a row, in passes for the same request
 
 
 class Engine:
@@ -319,19 +317,18 @@ class Engine:
 
     def _resume(self, lost: DeviceLost) -> None:
         """What lanes held is gone. All go on from what is kept, but whoever would lose it again."""
-        fault = isinstance(lost, DeviceFault)
         for lane in range(len(self._lanes)):
             self._lanes.forget(lane)
         for active in list(self._active.values()):
-            active.losses += active.id in self._at_work
-            if active.losses == LOSSES_MAX or (fault and active.id in self._at_work):
+            at_work = active.id in self._at_work
+            active.losses += at_work
+            if at_work and active.losses >= lost.losses_max:
                 self._fail(active, lost)
             elif active.idle:
                 self._finish(active, FinishReason.CANCELLED)
             elif active.restored:
                 self._start_over(active, self._keeper.lease_anew(active))
-        said = f"{lost.message}; {lost.fix}" if fault else lost.message
-        self.cache.warn(f"{said}. Requests that go on from what is kept: {self.running}")
+        self.cache.warn(f"{lost.message}. Requests that go on from what is kept: {self.running}")
 
     def _run(self, step: Step, actives: list[Active]) -> dict[int, Array] | None:
         """Logits by lane, or None if some or all of `actives` had to go."""

@@ -11,7 +11,6 @@ import pytest
 from flm.core.event import Failed, FinishReason
 from flm.core.request import Priority
 from flm.devices.xrt.device import XrtDevice
-from flm.engine.engine import LOSSES_MAX
 from flm.errors import DeviceFault, DeviceLost
 from flm.memory.lanes import Lanes
 from flm.memory.layout import MemoryLayout
@@ -134,7 +133,7 @@ def test_a_request_that_loses_it_each_time_fails_alone(tmp_path) -> None:
     ending = rig.ending("poison")
     assert isinstance(ending, Failed)
     assert isinstance(ending.error, DeviceLost)
-    assert len([line for line in rig.log if "told to" in line]) == LOSSES_MAX
+    assert len([line for line in rig.log if "told to" in line]) == DeviceLost.losses_max
     calm.run(request_of("a", CONVERSATION, max_tokens=20), request_of("b", HEAD))
     assert rig.tokens("a") == calm.tokens("a")
     assert rig.tokens("b") == calm.tokens("b")
@@ -154,7 +153,7 @@ def test_a_mistake_of_ours_fails_what_ran_at_once_and_nothing_else(tmp_path) -> 
     ending = rig.ending("poison")
     assert isinstance(ending, Failed)
     assert isinstance(ending.error, DeviceFault)
-    assert len([line for line in rig.log if "ours; report it" in line]) == 1
+    assert len([line for line in rig.log if "ours" in line]) == 1
     calm.run(request_of("a", CONVERSATION, max_tokens=20))
     assert rig.tokens("a") == calm.tokens("a")
 

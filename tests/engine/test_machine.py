@@ -22,7 +22,6 @@ from hypothesis.stateful import (
 
 from flm.core.event import Failed, Finished, FinishReason
 from flm.core.request import Priority, Request, SamplingParams
-from flm.engine.engine import LOSSES_MAX
 from flm.errors import DeviceFailed, DeviceLost, QueueFull
 from flm.memory.layout import MemoryLayout
 from flm.prefix.tally import AHEAD
@@ -161,7 +160,7 @@ class EngineMachine(RuleBasedStateMachine):
         ending, found = self.rig.ending(name), self.rig.tokens(name)
         assert found == cold[: len(found)], "warm equals cold"
         if isinstance(ending, Failed) and isinstance(ending.error, DeviceLost):
-            assert self.lost >= LOSSES_MAX
+            assert self.lost >= DeviceLost.losses_max
         elif isinstance(ending, Failed):
             assert self.broken
             assert isinstance(ending.error, DeviceFailed), ending.error

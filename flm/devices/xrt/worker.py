@@ -96,13 +96,12 @@ class Worker:
         except FlmError as error:
             return Failed(type(error).__name__, error.message, error.fix)
         except Exception as error:
-            kind, said = type(error), str(error)[:SAID_CHARS_MAX]
-            if kind.__module__.startswith("npu_kernels."):
-                what = f"What runs on the NPU has a mistake of ours: {kind.__name__}: {said}"
+            said = f"{type(error).__name__}: {error}"[:SAID_CHARS_MAX]
+            if type(error).__module__.startswith("npu_kernels."):
+                what = f"What runs on the NPU has a mistake of ours, to be reported: {said}"
                 return Failed("DeviceFault", what, REPORT)
             traceback.print_exc()
-            what = f"The device's process failed: {kind.__name__}: {said}"
-            return Failed("DeviceLost", what, REPORT)
+            return Failed("DeviceLost", f"The device's process failed: {said}", REPORT)
 
     def _do(self, command: Command) -> Answer | None:
         if isinstance(command, Open):
