@@ -77,7 +77,7 @@ def draw_models(entries: Sequence[Mapping[str, Any]]) -> str:
             Text(entry["name"]),
             "✅" if entry["installed"] else "⏬",
             f"{entry['footprint']:.2f} GB",
-            _gib(memory["total_bytes"]) if memory else "?",
+            _taken(memory) if memory else "?",
             _fits(memory) if memory else "?",
             f"{memory['context_length']:,}" if memory else "?",
             abilities(entry["label"], entry["details"].get("think", False)),
@@ -85,8 +85,10 @@ def draw_models(entries: Sequence[Mapping[str, Any]]) -> str:
     lines: list[RenderableType] = [table]
     machine = next((e["memory"]["machine_bytes"] for e in entries if e["memory"]), None)
     if machine is not None:
-        taken = "weights, all lanes at this context length, and the most that is kept of prompts"
-        lines.append(Text(f"memory: {taken}; this machine has {_gib(machine)}", style="dim"))
+        taken = (
+            "weights and all lanes at this context length; kept prompts take some of what is left"
+        )
+        lines.append(Text(f"memory: {taken} of this machine's {_gib(machine)}", style="dim"))
     return _drawn(*lines)
 
 
@@ -96,7 +98,12 @@ def what_it_takes(entry: Mapping[str, Any]) -> str:
     if not memory:
         return disk
     fits = {"yes": "fits", "no": "does not fit"}.get(_fits(memory), f"fits {_fits(memory)}")
-    return f"{disk}, {_gib(memory['total_bytes'])} in memory, {fits}"
+    return f"{disk}, {_taken(memory)} in memory, {fits}"
+
+
+def _taken(memory: Mapping[str, Any]) -> str:
+    """Without kept prompts, which take what is left."""
+    return _gib(memory["total_bytes"] - memory["prefix_cache_bytes"])
 
 
 def _fits(memory: Mapping[str, Any]) -> str:

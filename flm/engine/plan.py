@@ -18,6 +18,7 @@ TRANSIT_BYTES = 256 * MIB  # of memory, on the way to a disk that keeps alone
 PREPACKED = 1.5
 PROGRAM_BYTES = 256 * MIB  # Python, the server, a pass's own tensors
 ROWS_SHARE_MAX = 4  # float32 rows may take this part of memory, by --kv-dtype auto
+SPARE_SHARE = 16  # this part of memory is the system's, and what else runs
 CTX_LEN_MIN = 512
 KV_DTYPES = {"f32": "float32", "f16": "float16"}
 
@@ -72,8 +73,13 @@ class MemoryPlan:
         return self.needed + self.prefix
 
     @property
+    def left(self) -> int:
+        """For kept prompts, beside the system; less than none where it is too tight."""
+        return self.machine - self.machine // SPARE_SHARE - self.needed
+
+    @property
     def fits(self) -> bool:
-        return self.needed <= self.machine
+        return self.left >= 0
 
     def lines(self) -> list[str]:
         kv = "f32" if self.row_dtype == "float32" else "f16"
@@ -86,7 +92,7 @@ class MemoryPlan:
         if self.prefix < self.prefix_wanted:
             lines.append(
                 f"The prefix cache gets {mib(self.prefix)} of the {mib(self.prefix_wanted)} "
-                "wanted: that is what the machine has left"
+                f"wanted: 1/{SPARE_SHARE} of the machine is left to what else runs"
             )
         return lines
 
@@ -135,12 +141,12 @@ def plan_memory(
         prefix_wanted=prefix_bytes,
         machine=machine_bytes,
     )
-    return replace(plan, prefix=max(0, min(prefix_bytes, machine_bytes - plan.needed)))
+    return replace(plan, prefix=max(0, min(prefix_bytes, plan.left)))
 
 
 def require_room(plan: MemoryPlan) -> None:
-    """Raises NoRoom with what would make it fit."""
-    if not plan.fits:
+    """Raises NoRoom with what would make it fit. What is tight is not refused."""
+    if plan.needed > plan.machine:
         raise NoRoom(
             f"the model with {plan.lanes} lanes of {plan.context_length:,} tokens needs "
             f"{mib(plan.needed)}, this machine has {mib(plan.machine)}",

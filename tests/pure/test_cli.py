@@ -155,7 +155,8 @@ def test_list_says_what_fits_this_machine_at_the_chosen_context(
     assert not usual["qwen3.8:27b"]["fits"]
     assert usual["qwen3.8:27b"]["context_length_that_fits"] is None
     for tag, memory in usual.items():
-        assert memory["fits"] is (memory["total_bytes"] <= memory["machine_bytes"])
+        most = memory["machine_bytes"] * 15 // 16  # the rest is for what else runs
+        assert memory["fits"] is (memory["total_bytes"] <= most), tag
         assert short[tag]["context_length"] == 512
         assert short[tag]["lanes_bytes"] < memory["lanes_bytes"]
     tight = usual["qwen3:4b"]
