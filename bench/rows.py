@@ -3,8 +3,9 @@
 import json
 import platform
 import subprocess
+from contextlib import suppress
 from datetime import UTC, datetime
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +29,17 @@ def machine() -> dict[str, Any]:
         "cores": psutil.cpu_count(logical=False),
         "memory_gib": round(psutil.virtual_memory().total / 2**30),
         "python": platform.python_version(),
-        "onnxruntime": version("onnxruntime"),
-        "xllamacpp": version("xllamacpp"),
+        **_versions("onnxruntime", "xllamacpp"),
     }
+
+
+def _versions(*packages: str) -> dict[str, str]:
+    """Of those that are installed."""
+    found = {}
+    for package in packages:
+        with suppress(PackageNotFoundError):
+            found[package] = version(package)
+    return found
 
 
 def commit() -> str:
