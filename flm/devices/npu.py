@@ -14,6 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 NEVER_RAN = "No kernel of this version has run on an NPU yet: they are proven by simulation."
+SIMULATED = (
+    "Simulated NPU: its kernels run on the CPU, at seconds a token even for a tiny model; "
+    "nothing runs on silicon."
+)
 AMD = 0x1022
 ACCEL_NODES_MAX = 16
 FIRMWARE_MIN = (1, 1)

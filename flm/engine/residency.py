@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from flm.devices.device import Device
+from flm.devices.xrt.package import KERNELS
 from flm.engine.engine import Engine
 from flm.engine.plan import (
     Carried,
@@ -126,7 +127,10 @@ def _engine(
     clock: Callable[[], float],
 ) -> Engine:
     layout = bundle.layouts[plan.row_dtype]
-    program = device.load(bundle.graph(plan.row_dtype, plan.context_length))
+    graph = bundle.graph(plan.row_dtype, plan.context_length)
+    if settings.device in NPUS and not (graph.parent / KERNELS).exists():
+        say("Building the model's kernels, once (flm kernels build does so beforehand)")
+    program = device.load(graph)
     lanes = Lanes(device, layout, count=plan.lanes, capacity_max=plan.context_length + 1)
     runner = Runner(program, device, layout, lanes, vocabulary=bundle.vocabulary)
     cache = open_cache(
@@ -166,7 +170,7 @@ def open_device(settings: Settings, *, capacity: int, warn: Callable[[str], None
     """The device that `--device` names, after its self-test, for up to `capacity` rows a lane."""
     from flm.devices.cpu import CpuDevice
     from flm.devices.machine import cores_physical
-    from flm.devices.npu import NEVER_RAN
+    from flm.devices.npu import NEVER_RAN, SIMULATED
     from flm.devices.selftest import self_test
     from flm.devices.xrt.device import XrtDevice
 
@@ -175,6 +179,8 @@ def open_device(settings: Settings, *, capacity: int, warn: Callable[[str], None
     threads = settings.threads or cores_physical()
     if settings.device == "npu":
         warn(NEVER_RAN)
+    if settings.device == "npu-sim":
+        warn(SIMULATED)
     if settings.device in NPUS:
         return XrtDevice(settings.device, threads=threads, capacity=capacity, say=warn)
     return CpuDevice(threads=threads)
