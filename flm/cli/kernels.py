@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -32,6 +32,10 @@ Simulate = Annotated[
 Where = Annotated[
     str,
     typer.Argument(metavar="MODEL|FOLDER", help="a model whose kernels are built, or a package"),
+]
+Device = Annotated[
+    str | None,
+    typer.Option("--device", metavar="npu|npu-sim", help="an NPU (default), or its simulator"),
 ]
 Report = Annotated[
     Path | None,
@@ -88,8 +92,9 @@ def check(
     if json_:
         _write_json(found)
     else:
+        width = max(map(len, found))
         for name, said in found.items():
-            console.write(f"{name}: {'fine' if not said else ''}\n")
+            console.write(f"{name:{width}}  {'faulty' if said else 'fine'}\n")
             for each in said:
                 console.write(f"  {each}\n")
     if any(found.values()):
@@ -124,13 +129,15 @@ def build(
     console.say(f"Building {len(wanted)} kernels")
     console.say(f"They are in {build(wanted, graph.parent / KERNELS, toolchain)}")
     console.say(NEVER_RAN)
+    device = "npu-sim" if simulate else "npu"
+    console.say(f"Next, whether they compute: flm kernels selftest {model} --device {device}")
 
 
 @app.command("selftest")
 def selftest(
     context: typer.Context,
     where: Where,
-    device: options.Device = None,
+    device: Device = None,
     report: Report = None,
     json_: options.Json = False,
     log_level: options.LogLevel = None,
@@ -141,6 +148,8 @@ def selftest(
     from flm.devices.xrt.selftest import NPU, NPU_SIM, self_test, toolchain_of
 
     settings = options.settings_of(context)
+    if settings.device == "auto":
+        settings = replace(settings, device=NPU)
     if settings.device not in (NPU, NPU_SIM):
         raise BadRequest("Kernels run on an NPU.", fix=f"--device {NPU}, or --device {NPU_SIM}")
     toolchain = toolchain_of(settings.device)
@@ -157,6 +166,7 @@ def selftest(
     if report is not None:
         text = json.dumps(said, indent=2) if report.suffix == ".json" else _markdown(said)
         report.write_text(text + "\n", encoding="utf-8")
+        console.say(f"The report is in {report}")
     failed = [outcome.kernel for outcome in outcomes if not outcome.fine]
     if failed:
         raise DeviceFailed(

@@ -1,6 +1,7 @@
 """flm kernels: what there is, and what is wrong with it, by the rule's name."""
 
 import json
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from flm.devices.xrt.build import build
 from flm.devices.xrt.designs import Shaped, faults, shaped
 from flm.devices.xrt.package import Wanted
 from flm.devices.xrt.toolchains import Simulator
+from npu_kernels.bf16 import bits_of
 
 NORM = {"N": 64, "HEADS": 1, "EPSILON": 0}
 
@@ -63,3 +65,18 @@ def test_a_self_test_needs_a_package_and_a_device(
     assert "flm kernels build smollm2:135m --simulate" in capsys.readouterr().err
     assert run(["kernels", "selftest", "smollm2:135m", "--device", "cpu"]) == 1
     assert "--device npu" in capsys.readouterr().err
+
+
+def test_parameters_that_are_floats_are_shown_as_such() -> None:
+    wanted = Wanted("rms_norm", "rms_norm", {"N": 64, "EPSILON": bits_of(1e-5)})
+    assert str(wanted) == "rms_norm with EPSILON 1e-05, N 64"
+
+
+def test_without_mlir_aie_the_simulator_is_offered(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["kernels", "selftest", "smollm2:135m"]) == 1
+    assert "flm kernels build smollm2:135m" in capsys.readouterr().err
+    if not find_spec("aie"):
+        assert run(["kernels", "build", "smollm2:135m"]) == 1
+        assert "--simulate" in capsys.readouterr().err

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from flm.errors import BadKernelPackage
+from npu_kernels.bf16 import value_of
 
 if TYPE_CHECKING:
     from npu_kernels.txn import Site
@@ -22,6 +23,7 @@ SCHEMA = 1
 KERNELS = "kernels"  # a model's folder of packages
 MANIFEST, XCLBIN = "manifest.json", "design.xclbin"
 COMPILED, SIMULATED = "compiled", "simulated"
+FLOATS = ("EPSILON", "SCALE")  # parameters that are float32s, by their bits
 SCALARS = 3  # opcode, instructions, their bytes: a kernel's first buffer is its argument 3
 
 Words = np.ndarray[Any, np.dtype[np.uint32]]
@@ -42,7 +44,8 @@ class Wanted:
         return f"{self.design}_{numbers}" if numbers else self.design
 
     def __str__(self) -> str:
-        said = ", ".join(f"{name} {value}" for name, value in sorted(self.parameters.items()))
+        shown = {n: f"{value_of(v):g}" if n in FLOATS else v for n, v in self.parameters.items()}
+        said = ", ".join(f"{name} {value}" for name, value in sorted(shown.items()))
         return f"{self.design} with {said}" if said else self.design
 
 

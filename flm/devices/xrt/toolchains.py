@@ -27,7 +27,8 @@ MLIR_AIE, PEANO = "1.4.2", "21.0.0"
 KERNEL_ID = 0x901  # of the first kernel; the others count on
 INSTALL = (
     "install them beside flm: pip install mlir_aie==1.4.2 llvm-aie -f "
-    "https://github.com/Xilinx/mlir-aie/releases/expanded_assets/v1.4.2"
+    "https://github.com/Xilinx/mlir-aie/releases/expanded_assets/v1.4.2; "
+    "for the simulator, which needs none of it: flm kernels build MODEL --simulate"
 )
 
 
