@@ -33,7 +33,6 @@ LANES, SLOTS_FEW, SEED = 4, 2, 7
 EXCESS_SHOWN = 12  # requests that read most beyond what they had to
 READ_AGAIN_MOST, RESTART_MOST = 1.05, 0.2
 QUICK_LAYERS, QUICK_TURNS = 2, 4
-RESTART_TURNS = 4  # the last of them after it; fewer than ten make the target harder
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,8 +197,10 @@ def _worst(records: Sequence[Record], floors: Sequence[Reading]) -> list[str]:
 
 
 def restart(run: Run) -> None:
-    """flm stopped and started again over the same folder: first turns, over cold ones."""
-    before = min(run.turns, RESTART_TURNS) - 1
+    """flm stopped and started again over the same folder before every agent's last turn: the first
+    that each takes then, over the same turns cold.
+    """
+    before = run.turns - 1
     with tempfile.TemporaryDirectory(dir=FOLDER) as folder:
         flags = (*run.model.flags, DISK, folder)
         chats: dict[str, Chat] = {}
