@@ -96,7 +96,7 @@ def dispatches(m: Model, context: int, head_bits: int) -> Iterator[tuple[Wanted,
 def _delta(m: Model) -> Iterator[tuple[Wanted, int]]:
     mixed, out = (2 * m.key + m.value) * m.state, m.value * m.state
     yield product(mixed + out + 2 * m.value, m.width), m.linear
-    conv = {"N": mixed, "TAPS": 4, "SILU": 1}
+    conv = {"T": 1, "N": mixed, "TAPS": 4, "SILU": 1}
     yield Wanted("causal_conv", "causal_conv", conv), m.linear
     yield head_norm(m.key, m.state), 2 * m.linear
     delta = {"KH": m.key, "H": m.value, "W": m.state, "SCALE": bits_of(m.state**-0.5)}

@@ -11,7 +11,7 @@ def bind(node: Node) -> tuple[Binding, ...]:
     if channels % RUN:
         return ()
     silu = node.function == "CausalConvSilu"
-    parameters = {"N": channels, "TAPS": taps, "SILU": int(silu)}
+    parameters = {"T": 1, "N": channels, "TAPS": taps, "SILU": int(silu)}
     arguments: dict[str, Source] = {
         "x": Value("x"),
         "weight": Constant(lambda: pack(weight)),

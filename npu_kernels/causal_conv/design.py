@@ -1,4 +1,4 @@
-"""CausalConv of one token: up to eight cores, each with channels of its own."""
+"""CausalConv of one token or many: up to eight cores, each with channels of its own."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from npu_kernels.columns import RUN, Column, columns_of, program, tile_of
 from npu_kernels.designs import array, external
 
 
-def build(N: int, TAPS: int, SILU: int) -> Any:
+def build(T: int, N: int, TAPS: int, SILU: int) -> Any:
     from aie import iron
     from aie.helpers.taplib import TensorAccessPattern
 
     count = columns_of(N // RUN)
-    tile = tile_of(N // count, 3 * TAPS)  # x, y, weights, the tail and the next
-    kernel, types = external(Path(__file__).parent, "causal_conv", {"TILE": tile, "TAPS": TAPS})
+    tile = tile_of(N // count, 2 * T + 3 * TAPS - 2)
+    shape = {"T": T, "TILE": tile, "TAPS": TAPS}
+    kernel, types = external(Path(__file__).parent, "causal_conv", shape)
 
     def rows(taken: int, start: int) -> Any:
         """A tile of each of `taken` rows of N channels."""
@@ -27,19 +28,19 @@ def build(N: int, TAPS: int, SILU: int) -> Any:
         x, weight, tail, y = buffers
         for first in range(0, N // count, tile):
             group = iron.TaskGroup()
-            for number, (into_x, into_past, out_of_y, out_of_tail) in enumerate(ends):
+            for number, (into_rows, into_weight, out_of_y, out_of_tail) in enumerate(ends):
                 start = number * (N // count) + first
-                into_x.fill(x, tap=rows(1, start), group=group)
-                into_past.fill(tail, tap=rows(TAPS - 1, start), group=group)
-                into_past.fill(weight, tap=rows(TAPS, start), group=group)
-                out_of_y.drain(y, tap=rows(1, start), wait=True, group=group)
+                into_rows.fill(tail, tap=rows(TAPS - 1, start), group=group)
+                into_rows.fill(x, tap=rows(T, start), group=group)
+                into_weight.fill(weight, tap=rows(TAPS, start), group=group)
+                out_of_y.drain(y, tap=rows(T, start), wait=True, group=group)
                 out_of_tail.drain(tail, tap=rows(TAPS - 1, start), wait=True, group=group)
             group.finish()
 
     columns = []
     for number in range(count):
-        filled = {name: types[name] for name in ("x", "past")}
+        filled = {name: types[name] for name in ("rows", "weight")}
         drained = {name: types[name] for name in ("y", "next_tail")}
-        columns.append(Column(number, filled, drained).calls(kernel, tile, TAPS, SILU))
-    hosts = [array(N), array(TAPS * N), array((TAPS - 1) * N), array(N)]
+        columns.append(Column(number, filled, drained).calls(kernel, tile, TAPS, T, SILU))
+    hosts = [array(T * N), array(TAPS * N), array((TAPS - 1) * N), array(T * N)]
     return program(sequence, hosts, columns)

@@ -1,4 +1,4 @@
-"""Golden vectors of one token."""
+"""Golden vectors."""
 
 from collections.abc import Mapping
 
@@ -9,8 +9,8 @@ from npu_kernels.golden import Expected, Golden, spread
 
 
 def golden(design: str, parameters: Mapping[str, int], random: np.random.Generator) -> Golden:
-    channels, taps = parameters["N"], parameters["TAPS"]
-    x, weight = spread(random, channels), spread(random, taps, channels)
+    tokens, channels, taps = (parameters[name] for name in ("T", "N", "TAPS"))
+    x, weight = spread(random, tokens, channels), spread(random, taps, channels)
     tail = spread(random, taps - 1, channels)
     y, following = causal_conv(x.astype(np.float64), weight, tail, bool(parameters["SILU"]))
     before = [x, weight, tail, np.zeros_like(x)]
