@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from npu_kernels import designs
@@ -88,3 +89,31 @@ def program(
 
     ends = [end for column in columns for end in column.host]
     return designs.program(written, [*hosts, *ends], [column.worker for column in columns])
+
+
+def value_by_value(folder: Path, symbol: str, N: int) -> Any:
+    """A kernel of two inputs and an output of N values each, a multiple of RUN: a part of them on
+    one core of each column.
+    """
+    from aie import iron
+
+    count = columns_of(N // RUN)
+    tile = tile_of(N // count, 2 * 3)
+    kernel, types = designs.external(folder, symbol, {"TILE": tile})
+    *inputs, output = (name for name in types if name != "n")
+
+    def sequence(buffers: Sequence[Any], ends: Sequence[Sequence[Any]]) -> None:
+        *ins, out = buffers
+        group = iron.TaskGroup()
+        for number, (*fills, drain) in enumerate(ends):
+            own = part(N, count, number)
+            for buffer, fill in zip(ins, fills, strict=True):
+                fill.fill(buffer, tap=own, group=group)
+            drain.drain(out, tap=own, wait=True, group=group)
+        group.finish()
+
+    filled, drained = {name: types[name] for name in inputs}, {output: types[output]}
+    columns = [
+        Column(number, filled, drained, depth=2).calls(kernel, tile) for number in range(count)
+    ]
+    return program(sequence, [designs.array(N)] * 3, columns)
