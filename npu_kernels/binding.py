@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,10 @@ FOLDERS: Mapping[str, tuple[str, ...]] = {
 class Tensor:
     shape: tuple[int, ...]  # of one token of one lane; rows have room for all that a lane may hold
     dtype: str = "float32"
+
+    @property
+    def nbytes(self) -> int:
+        return prod(self.shape) * np.dtype(self.dtype).itemsize
 
 
 @dataclass(frozen=True, slots=True, eq=False)

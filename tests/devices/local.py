@@ -9,10 +9,11 @@ import onnx
 
 from flm.core.tensor import TensorSpec
 from flm.devices.device import IDS, LAST, LOGITS, OFFSETS
-from flm.devices.xrt.local import LocalDevice
-from flm.devices.xrt.memory import LocalBuffer
+from flm.devices.xrt.local import NpuDevice
+from flm.devices.xrt.memory import NpuBuffer
 from npu_kernels import fakexrt
 from npu_kernels.bf16 import rounded
+from tests.kernels.host import cosine
 from tests.models.drive import Graph
 
 CAPACITY = 128
@@ -40,18 +41,18 @@ class LocalModel:
 
     def __init__(self, graph: Graph, folder: Path, *, lanes: int = 1) -> None:
         self._graph = graph
-        self.device = LocalDevice(fakexrt, threads=1, capacity=CAPACITY)
+        self.device = NpuDevice(fakexrt, threads=1, capacity=CAPACITY)
         self.program = self.device.load(folder / "graph.onnx")
         self.memory = self.allocate_memory(lanes)
 
-    def allocate_memory(self, lanes: int) -> dict[str, LocalBuffer]:
+    def allocate_memory(self, lanes: int) -> dict[str, NpuBuffer]:
         specs = (
             tensor.spec(lanes=lanes, capacity=CAPACITY)
             for tensor in self._graph.emitted.layout.tensors
         )
         return {spec.name: self._buffer(spec) for spec in specs}
 
-    def _buffer(self, spec: TensorSpec) -> LocalBuffer:
+    def _buffer(self, spec: TensorSpec) -> NpuBuffer:
         return self.device.allocate(spec, np.zeros(spec.shape, spec.dtype))
 
     def run(
@@ -85,3 +86,19 @@ class LocalModel:
         part = self.memory[name].part(lane, lane + 1)
         part.to_host(rows)
         return part.array()[0, :, rows.start : rows.stop].copy()
+
+    def decodes(self, ids: npt.NDArray[np.int64], start: int, count: int) -> None:
+        """Teacher-forced: after `start` tokens read into fresh memory, each next one gives the
+        logits that the CPU's graph gives, on lane 0.
+        """
+        graph = self._graph
+        for tensor in graph.emitted.layout.state:
+            self.memory[tensor.name].array()[...] = 0
+            self.memory[tensor.name].to_device()
+        graph.read(ids[:start], [start])
+        self.run(ids[:start], 0)
+        for offset in range(start, start + count):
+            (wanted,), (got,) = graph.run([ids[offset]], offset), self.run([ids[offset]], offset)
+            assert cosine(got, wanted) >= 0.9999, offset
+            second, first = np.sort(wanted)[-2:]
+            assert first - second <= 0.5 or got.argmax() == wanted.argmax(), offset

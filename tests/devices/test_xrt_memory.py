@@ -7,7 +7,7 @@ import pytest
 
 from flm.core.tensor import TensorSpec
 from flm.devices.xrt.buffers import Bank
-from flm.devices.xrt.memory import LaidState, LocalBuffer, TiledRows
+from flm.devices.xrt.memory import LaidState, NpuBuffer, TiledRows
 from npu_kernels import fakexrt
 from npu_kernels.attention import reference
 from npu_kernels.bf16 import rounded, to_bits
@@ -34,7 +34,7 @@ class Rows:
 
     def __init__(self, bank: Bank) -> None:
         self.buffers = [
-            LocalBuffer(TensorSpec(name, SHAPE), np.zeros(SHAPE, np.float32))
+            NpuBuffer(TensorSpec(name, SHAPE), np.zeros(SHAPE, np.float32))
             for name in ("key", "value")
         ]
         self.twin = TiledRows(bank, *(buffer.array() for buffer in self.buffers), CAPACITY)
@@ -125,7 +125,7 @@ def test_whatever_moves_each_side_has_the_newest(bank: Bank) -> None:
 
 def test_rows_pushed_before_the_first_pass_reach_the_device_with_it(bank: Bank) -> None:
     buffers = [
-        LocalBuffer(TensorSpec(name, SHAPE), np.ones(SHAPE, np.float32)) for name in ("k", "v")
+        NpuBuffer(TensorSpec(name, SHAPE), np.ones(SHAPE, np.float32)) for name in ("k", "v")
     ]
     buffers[0].part(1, 2).to_device(range(7))
     twin = TiledRows(bank, *(buffer.array() for buffer in buffers), CAPACITY)
@@ -141,7 +141,7 @@ def test_rows_pushed_before_the_first_pass_reach_the_device_with_it(bank: Bank) 
 
 def test_a_state_lies_as_its_layout_says_and_comes_back(bank: Bank) -> None:
     random, shape = np.random.default_rng(2), (LANES, 2, 32, 32)
-    buffer = LocalBuffer(TensorSpec("state", shape), floats(random, *shape))
+    buffer = NpuBuffer(TensorSpec("state", shape), floats(random, *shape))
     wanted = buffer.array().copy()
     twin = LaidState(bank, buffer.array(), "slices", wanted[0].nbytes)
     buffer.attach(twin, 0)

@@ -11,7 +11,7 @@ from flm.devices.xrt.plan import plan_of
 from flm.graph.weights.gguf import GgufFile
 from npu_kernels import fakexrt
 from tests.devices.local import CAPACITY, LocalModel, round_scales
-from tests.kernels.host import cosine, needs_compiler
+from tests.kernels.host import needs_compiler
 from tests.models.drive import FIXTURES, Graph
 
 FOLDER = FIXTURES / "qwen35_k4v8"
@@ -52,28 +52,15 @@ def test_every_function_of_a_layer_has_a_kernel(graph: Graph, folder: Path) -> N
     assert names == {tensor.name for tensor in graph.emitted.layout.tensors}
 
 
-def decoded(graph: Graph, model: LocalModel, start: int, count: int) -> None:
-    for tensor in graph.emitted.layout.state:
-        model.memory[tensor.name].array()[...] = 0
-        model.memory[tensor.name].to_device()
-    graph.read(IDS[:start], [start])
-    model.run(IDS[:start], 0)
-    for offset in range(start, start + count):
-        (wanted,), (got,) = graph.run([IDS[offset]], offset), model.run([IDS[offset]], offset)
-        assert cosine(got, wanted) >= 0.9999, offset
-        second, first = np.sort(wanted)[-2:]
-        assert first - second <= 0.5 or got.argmax() == wanted.argmax(), offset
-
-
 @needs_compiler
-def test_decode_gives_the_cpu_s_logits(graph: Graph, model: LocalModel) -> None:
-    decoded(graph, model, 14, 3)
+def test_decode_gives_the_cpu_s_logits(model: LocalModel) -> None:
+    model.decodes(IDS, 14, 3)
 
 
 @needs_compiler
 @pytest.mark.slow
-def test_64_tokens_give_the_cpu_s_logits(graph: Graph, model: LocalModel) -> None:
-    decoded(graph, model, 8, 64)
+def test_64_tokens_give_the_cpu_s_logits(model: LocalModel) -> None:
+    model.decodes(IDS, 8, 64)
 
 
 @needs_compiler

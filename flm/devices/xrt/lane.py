@@ -10,9 +10,9 @@ from typing import Any
 from flm.devices.cpu import CpuBuffer
 from flm.devices.device import OUT
 from flm.devices.xrt.kernels import Kernel, Run
-from flm.devices.xrt.loaded import Loaded, ReadyDispatch, ReadyPart
 from flm.devices.xrt.memory import BOTH, Twin
 from flm.devices.xrt.plan import Copied, Place
+from flm.devices.xrt.ready import ReadyDispatch, ReadyPart, ReadyPlan
 from npu_kernels.binding import Constant, Memory
 from npu_kernels.manifest import evaluate
 
@@ -26,15 +26,15 @@ class Lane:
     def __init__(
         self,
         number: int,
-        loaded: Loaded,
+        plan: ReadyPlan,
         memory: Mapping[str, CpuBuffer],
         twins: Mapping[str, Twin],
     ) -> None:
-        self._number, self._loaded = number, loaded
+        self._number, self._ready = number, plan
         self._memory, self._twins = memory, twins
         self._changing: dict[str, tuple[Kernel, Values]] = {}  # kernels, from token to token
         self._steps: list[Callable[[], None]] = []
-        for ready in loaded.steps:
+        for ready in plan.steps:
             if isinstance(ready, ReadyPart):
                 self._steps.append(self._part(ready))
             else:
@@ -51,7 +51,7 @@ class Lane:
             if not go_on():
                 return False
             step()
-        self._fetch(self._loaded.plan.fetched)
+        self._fetch(self._ready.plan.fetched)
         return True
 
     def close(self) -> None:
@@ -61,7 +61,7 @@ class Lane:
 
     def _fetch(self, rooms: Sequence[str]) -> None:
         for room in rooms:
-            self._loaded.rooms[room].from_device()
+            self._ready.rooms[room].from_device()
 
     def _dispatch(self, ready: ReadyDispatch) -> Callable[[], None]:
         kernel, step = ready.kernel, ready.step
@@ -73,7 +73,7 @@ class Lane:
         for argument in kernel.entry.arguments:
             source = step.arguments[argument.name]
             if isinstance(source, Place):
-                spans.append(self._loaded.rooms[source.room].part(source.start))
+                spans.append(self._ready.rooms[source.room].part(source.start))
             elif isinstance(source, Memory):
                 spans.append(self._twins[source.names[0]].span(self._number))
             else:
@@ -87,11 +87,11 @@ class Lane:
         for copied in copies:
             self._bytes(copied.target, copied.nbytes)[:] = self._bytes(copied.source, copied.nbytes)
         for room in {copied.target.room for copied in copies}:
-            self._loaded.rooms[room].to_device()
+            self._ready.rooms[room].to_device()
         run()
 
     def _bytes(self, place: Place, nbytes: int) -> Any:
-        return self._loaded.rooms[place.room].array[place.start : place.start + nbytes]
+        return self._ready.rooms[place.room].array[place.start : place.start + nbytes]
 
     def _part(self, ready: ReadyPart) -> Callable[[], None]:
         step, binding = ready.step, ready.session.io_binding()
@@ -107,7 +107,7 @@ class Lane:
                 self._twins[name].pull(BOTH, self._number, ALL)
             ready.session.run_with_iobinding(binding)
             for room in step.sent:
-                self._loaded.rooms[room].to_device()
+                self._ready.rooms[room].to_device()
 
         return run
 
@@ -116,7 +116,7 @@ class Lane:
 
         if (memory := _memory_name(name)) in self._memory:
             return self._memory[memory].value
-        return onnxruntime.OrtValue.ortvalue_from_numpy(self._loaded.array(name))
+        return onnxruntime.OrtValue.ortvalue_from_numpy(self._ready.array(name))
 
 
 def _memory_name(name: str) -> str:

@@ -10,14 +10,14 @@ from types import ModuleType
 from flm.core.tensor import TensorSpec
 from flm.devices.device import Array
 from flm.devices.xrt.build import ensure
-from flm.devices.xrt.loaded import Packages
-from flm.devices.xrt.memory import LocalBuffer
+from flm.devices.xrt.memory import NpuBuffer
 from flm.devices.xrt.package import KERNELS, Package, Wanted
-from flm.devices.xrt.program import LocalProgram
+from flm.devices.xrt.program import NpuProgram
+from flm.devices.xrt.ready import Packages
 from flm.devices.xrt.toolchains import MlirAie, Simulator
 
 
-class LocalDevice:
+class NpuDevice:
     def __init__(
         self, pyxrt: ModuleType, *, threads: int, capacity: int, packages: Packages | None = None
     ) -> None:
@@ -28,14 +28,14 @@ class LocalDevice:
         self._xrt, self._threads, self._capacity = pyxrt, threads, capacity
         self._packages = packages or partial(_beside, pyxrt)
         self._device = pyxrt.device(0)
-        self._programs: list[LocalProgram] = []
+        self._programs: list[NpuProgram] = []
 
-    def allocate(self, spec: TensorSpec, host: Array) -> LocalBuffer:
+    def allocate(self, spec: TensorSpec, host: Array) -> NpuBuffer:
         """`host`: where the host's copy is, zeroed."""
-        return LocalBuffer(spec, host)
+        return NpuBuffer(spec, host)
 
-    def load(self, graph: Path) -> LocalProgram:
-        program = LocalProgram(
+    def load(self, graph: Path) -> NpuProgram:
+        program = NpuProgram(
             self._xrt,
             self._device,
             graph,

@@ -162,13 +162,13 @@ def _per_lane(bank: Bank, lanes: int, nbytes: int) -> list[Span]:
     return spans
 
 
-class LocalBuffer:
+class NpuBuffer:
     """Memory that a program of this process reads and writes: the host's array, and what the device
     has of it from the first pass on (`twin`, on the buffer of all lanes).
     """
 
     def __init__(
-        self, spec: TensorSpec, array: Array, root: LocalBuffer | None = None, first: int = 0
+        self, spec: TensorSpec, array: Array, root: NpuBuffer | None = None, first: int = 0
     ) -> None:
         self.cpu: CpuBuffer = (
             CpuBuffer(spec, array) if root is None else root.cpu.part(first, first + len(array))
@@ -176,7 +176,7 @@ class LocalBuffer:
         self.root, self.lanes = root or self, range(first, first + len(array))
         self._twin: tuple[Twin, int] | None = None
         self._pushed: dict[int, range] = {}  # by lane, before there was a twin
-        self._parts: dict[tuple[int, int], LocalBuffer] = {}
+        self._parts: dict[tuple[int, int], NpuBuffer] = {}
 
     @property
     def spec(self) -> TensorSpec:
@@ -185,12 +185,12 @@ class LocalBuffer:
     def array(self) -> Array:
         return self.cpu.array()
 
-    def part(self, start: int, stop: int) -> LocalBuffer:
+    def part(self, start: int, stop: int) -> NpuBuffer:
         if (start, stop) == (0, len(self.lanes)):
             return self
         if (start, stop) not in self._parts:
             array = self.array()[start:stop]
-            self._parts[start, stop] = LocalBuffer(self.spec, array, self, start)
+            self._parts[start, stop] = NpuBuffer(self.spec, array, self, start)
         return self._parts[start, stop]
 
     def attach(self, twin: Twin, which: int) -> None:

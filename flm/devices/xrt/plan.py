@@ -12,8 +12,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from flm.devices.device import LAST, LOGITS, OUT
 from flm.devices.xrt.graph import OURS, Graph
 from flm.devices.xrt.package import Wanted
@@ -166,12 +164,8 @@ class _Writer:
         views, start = {}, source.start
         for name in proto.output:
             views[name] = replace(source, start=start)
-            start += self._bytes(name)
+            start += self.graph.tensors[name].nbytes
         return views
-
-    def _bytes(self, name: str) -> int:
-        tensor = self.graph.tensors[name]
-        return int(np.prod(tensor.shape)) * np.dtype(tensor.dtype).itemsize
 
     def _dispatch(self, proto: onnx.NodeProto, binding: Binding) -> None:
         names = self.graph.names(proto)
@@ -193,7 +187,11 @@ class _Writer:
                 room = f"{proto.name}/{binding.design}/{name}"
                 arguments[name] = self.places[room] = Place(room)
                 copies += [
-                    Copied(place(value), Place(room, start), self._bytes(names[value.name]))
+                    Copied(
+                        place(value),
+                        Place(room, start),
+                        self.graph.tensors[names[value.name]].nbytes,
+                    )
                     for start, value in source.parts
                 ]
             elif isinstance(source, Memory):

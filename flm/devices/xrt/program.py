@@ -19,17 +19,17 @@ from flm.devices.cpu import CpuProgram, open_session
 from flm.devices.device import IDS, LAST, LOGITS, OFFSETS
 from flm.devices.xrt.graph import read
 from flm.devices.xrt.lane import Lane
-from flm.devices.xrt.loaded import Loaded, Packages
-from flm.devices.xrt.memory import BOTH, LaidState, LocalBuffer, TiledRows, Twin
+from flm.devices.xrt.memory import BOTH, LaidState, NpuBuffer, TiledRows, Twin
 from flm.devices.xrt.parts import whole_model
 from flm.devices.xrt.plan import Plan, plan_of
+from flm.devices.xrt.ready import Packages, ReadyPlan
 from flm.errors import NoRoom, PassCancelled
 from npu_kernels.binding import Memory
 
 BEAT_S = 0.05  # how often a pass on the CPU asks whether to go on
 
 
-class LocalProgram:
+class NpuProgram:
     def __init__(
         self,
         xrt: ModuleType,
@@ -46,8 +46,8 @@ class LocalProgram:
         tiled = (name for memory in self.plan.rows for name in memory.names)
         whole = whole_model(graph, tiled).SerializeToString()
         self._reader = CpuProgram(open_session(whole, graph.folder, threads=threads))
-        self._loaded = Loaded(xrt, device, path, graph, self.plan, packages, threads=threads)
-        self._memory: dict[str, LocalBuffer] = {}
+        self._ready = ReadyPlan(xrt, device, path, graph, self.plan, packages, threads=threads)
+        self._memory: dict[str, NpuBuffer] = {}
         self._twins: dict[str, Twin] = {}
         self._lanes: dict[int, Lane] = {}
 
@@ -59,7 +59,7 @@ class LocalProgram:
     def outputs(self) -> Mapping[str, TensorSpec]:
         return self._reader.outputs
 
-    def run(self, buffers: Mapping[str, LocalBuffer], go_on: Callable[[], bool]) -> None:
+    def run(self, buffers: Mapping[str, NpuBuffer], go_on: Callable[[], bool]) -> None:
         """Asks `go_on` before each step, and now and then while the CPU reads."""
         memory = {n: b for n, b in buffers.items() if n not in (IDS, OFFSETS, LAST, LOGITS)}
         self._attach({name: buffer.root for name, buffer in memory.items()})
@@ -69,18 +69,18 @@ class LocalProgram:
         if ids.shape[1] > 1:
             self._read(buffers, lanes, offsets, go_on)
             return
-        given, logits = self._loaded.given, buffers[LOGITS].array()
+        given, logits = self._ready.given, buffers[LOGITS].array()
         for place, (lane, offset) in enumerate(zip(lanes, offsets, strict=True)):
             given[IDS][:], given[OFFSETS][:] = ids[place], offset
             if not self._lane(lane).run(offset, go_on):
                 raise PassCancelled("the pass was cancelled", fix="none needed")
-            logits[place] = self._loaded.array(LOGITS)[0]
+            logits[place] = self._ready.array(LOGITS)[0]
 
     def close(self) -> None:
         """In order: runs, what they use, kernels, their context."""
         self._forget()
         self._memory = {}
-        self._loaded.close()
+        self._ready.close()
 
     def _forget(self) -> None:
         for lane in self._lanes.values():
@@ -90,7 +90,7 @@ class LocalProgram:
 
     def _read(
         self,
-        buffers: Mapping[str, LocalBuffer],
+        buffers: Mapping[str, NpuBuffer],
         lanes: range,
         offsets: list[int],
         go_on: Callable[[], bool],
@@ -105,7 +105,7 @@ class LocalProgram:
             for twin in twins:
                 twin.push(BOTH, lane, range(offset, offset + tokens))
 
-    def _attach(self, memory: dict[str, LocalBuffer]) -> None:
+    def _attach(self, memory: dict[str, NpuBuffer]) -> None:
         """Memory that grew is other memory; runs and bindings would keep the old one alive."""
         if memory == self._memory:
             return
@@ -119,7 +119,7 @@ class LocalProgram:
 
     def _twin(self, memory: Memory) -> Twin:
         arrays = [self._memory[name].array() for name in memory.names]
-        bank, nbytes = self._loaded.bank, self._loaded.bytes_of(memory)
+        bank, nbytes = self._ready.bank, self._ready.bytes_of(memory)
         if memory not in self.plan.rows:
             return LaidState(bank, arrays[0], memory.layout, nbytes)
         _, heads, held, width = arrays[0].shape
@@ -134,7 +134,7 @@ class LocalProgram:
     def _lane(self, number: int) -> Lane:
         if number not in self._lanes:
             memory = {n: root.part(number, number + 1).cpu for n, root in self._memory.items()}
-            self._lanes[number] = Lane(number, self._loaded, memory, self._twins)
+            self._lanes[number] = Lane(number, self._ready, memory, self._twins)
         return self._lanes[number]
 
 

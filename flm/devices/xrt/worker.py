@@ -143,11 +143,11 @@ class Worker:
 
 def open_npu(wanted: Open) -> Local:
     """Raises DeviceUnavailable."""
-    from flm.devices.xrt.local import LocalDevice
+    from flm.devices.xrt.local import NpuDevice
 
     try:
         pyxrt = import_module("pyxrt" if wanted.device == "npu" else "npu_kernels.fakexrt")
-        return LocalDevice(pyxrt, threads=wanted.threads, capacity=wanted.capacity)
+        return NpuDevice(pyxrt, threads=wanted.threads, capacity=wanted.capacity)
     except (ImportError, RuntimeError) as error:  # what pyxrt raises is a RuntimeError
         raise DeviceUnavailable(
             f"The NPU cannot be opened: {error}", fix="flm validate says what stands in the way"

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -22,7 +21,7 @@ from flm.devices.xrt.package import Package, Wanted
 from flm.devices.xrt.parts import part_model
 from flm.devices.xrt.plan import Dispatch, HostPart, Place, Plan
 from flm.errors import UnsupportedModel
-from npu_kernels.binding import Constant, Memory, Tensor
+from npu_kernels.binding import Constant, Memory
 
 if TYPE_CHECKING:
     import onnxruntime
@@ -45,7 +44,7 @@ class ReadyPart:
     session: onnxruntime.InferenceSession
 
 
-class Loaded:
+class ReadyPlan:
     def __init__(
         self,
         xrt: ModuleType,
@@ -95,7 +94,7 @@ class Loaded:
         if name in self.given:
             return self.given[name]
         place, tensor = self.plan.places[name], self.graph.tensors[name]
-        part = self.rooms[place.room].array[place.start : place.start + _bytes(tensor)]
+        part = self.rooms[place.room].array[place.start : place.start + tensor.nbytes]
         return part.view(tensor.dtype).reshape(tensor.shape)
 
     def close(self) -> None:
@@ -141,14 +140,10 @@ class Loaded:
             if isinstance(ready, ReadyPart):
                 for name in ready.step.outputs:
                     if name in self.plan.places:
-                        grow(self.plan.places[name], _bytes(self.graph.tensors[name]))
+                        grow(self.plan.places[name], self.graph.tensors[name].nbytes)
             else:
                 for argument in ready.kernel.entry.arguments:
                     source = ready.step.arguments[argument.name]
                     if isinstance(source, Place):
                         grow(source, argument.nbytes)
         return {room: self._store.take(nbytes) for room, nbytes in sizes.items()}
-
-
-def _bytes(tensor: Tensor) -> int:
-    return prod(tensor.shape) * np.dtype(tensor.dtype).itemsize
