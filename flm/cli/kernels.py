@@ -145,7 +145,8 @@ def selftest(
 ) -> None:
     """Run every kernel of a package on the device, against vectors that the reference computes."""
     from flm.devices.xrt.load import load
-    from flm.devices.xrt.selftest import NPU, NPU_SIM, self_test, toolchain_of
+    from flm.devices.xrt.named import NPU, NPU_SIM, toolchain_of
+    from flm.devices.xrt.selftest import self_test
 
     settings = options.settings_of(context)
     if settings.device == "auto":

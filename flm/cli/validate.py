@@ -1,9 +1,7 @@
 """flm validate"""
 
 import json
-from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -60,16 +58,12 @@ def command(
 def _print_plan(model: str, settings: Settings) -> None:
     """Which functions run where, and what a decoded token moves. Nothing of it is run."""
     from flm.cli.planned import npu_graph
-    from flm.devices.xrt.build import ensure
-    from flm.devices.xrt.package import KERNELS, Package, Wanted
+    from flm.devices.xrt.build import beside
     from flm.devices.xrt.report import report_of
     from flm.devices.xrt.toolchains import Simulator
 
-    def simulated(graph: Path, wanted: Sequence[Wanted]) -> Package:
-        return ensure(wanted, graph.parent / KERNELS, Simulator())
-
     graph, capacity = npu_graph(model, settings)
-    for line in report_of(graph, simulated, capacity=capacity).lines():
+    for line in report_of(graph, beside(Simulator()), capacity=capacity).lines():
         console.say(line)
     console.say(NEVER_RAN)
 

@@ -9,8 +9,10 @@ import onnx
 
 from flm.core.tensor import TensorSpec
 from flm.devices.device import IDS, LAST, LOGITS, OFFSETS
+from flm.devices.xrt.build import beside
 from flm.devices.xrt.local import NpuDevice
 from flm.devices.xrt.memory import NpuBuffer
+from flm.devices.xrt.toolchains import Simulator
 from npu_kernels import fakexrt
 from npu_kernels.bf16 import rounded
 from tests.kernels.host import cosine
@@ -41,7 +43,7 @@ class LocalModel:
 
     def __init__(self, graph: Graph, folder: Path, *, lanes: int = 1) -> None:
         self._graph = graph
-        self.device = NpuDevice(fakexrt, threads=1, capacity=CAPACITY)
+        self.device = NpuDevice(fakexrt, beside(Simulator()), threads=1, capacity=CAPACITY)
         self.program = self.device.load(folder / "graph.onnx")
         self.memory = self.allocate_memory(lanes)
 

@@ -1,15 +1,14 @@
 """A tiny Llama on a simulated NPU: kernels compiled for this machine give the CPU's logits."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from flm.devices.xrt.build import ensure
+from flm.devices.xrt.build import beside
 from flm.devices.xrt.graph import read
-from flm.devices.xrt.package import KERNELS, Package, Wanted
 from flm.devices.xrt.plan import Dispatch, HostPart, plan_of
 from flm.devices.xrt.report import report_of
 from flm.devices.xrt.toolchains import Simulator
@@ -148,10 +147,7 @@ def test_a_pass_ends_where_it_is_told_to_and_the_next_is_whole(model: LocalModel
 
 @needs_compiler
 def test_what_a_token_reads_is_what_the_report_says(model: LocalModel, folder: Path) -> None:
-    def packages(path: Path, wanted: Sequence[Wanted]) -> Package:
-        return ensure(wanted, path.parent / KERNELS, Simulator())
-
-    report = report_of(folder / "graph.onnx", packages, capacity=CAPACITY)
+    report = report_of(folder / "graph.onnx", beside(Simulator()), capacity=CAPACITY)
     assert report.on_cpu == dict(Counter(ON_CPU))
     assert report.on_npu["QLinearMin"] == 12
     assert (report.dispatches, report.host_parts) == (25, 4)

@@ -94,7 +94,7 @@ def package(tmp_path: Path) -> Package:
 
 @needs_compiler
 def test_each_kernel_is_tested_in_a_process_of_its_own(package: Package) -> None:
-    (outcome,) = selftest.self_test(package, selftest.NPU_SIM)
+    (outcome,) = selftest.self_test(package, "npu-sim")
     assert (outcome.fine, outcome.said) == (True, "")
     assert outcome.moved_bytes == sum(argument.nbytes for argument in package.kernels[0].arguments)
 
@@ -120,7 +120,7 @@ def test_a_kernel_that_takes_its_process_along(
     python.chmod(0o755)
     monkeypatch.setattr(selftest.sys, "executable", str(python))
     monkeypatch.setattr(selftest, "PATIENCE_S", patience_s)
-    (outcome,) = selftest.self_test(package, selftest.NPU_SIM)
+    (outcome,) = selftest.self_test(package, "npu-sim")
     assert not outcome.fine
     assert said in outcome.said
 

@@ -20,7 +20,16 @@ import numpy as np
 
 from flm.devices.npu import FAMILY
 from flm.devices.xrt.load import load
-from flm.devices.xrt.package import MANIFEST, SCHEMA, XCLBIN, Package, Wanted, Words
+from flm.devices.xrt.package import (
+    KERNELS,
+    MANIFEST,
+    SCHEMA,
+    XCLBIN,
+    Package,
+    Packages,
+    Wanted,
+    Words,
+)
 from flm.devices.xrt.sources import digest
 from flm.devices.xrt.toolchains import Sampled, Toolchain
 from flm.errors import BadKernelPackage
@@ -34,6 +43,11 @@ KEY_LENGTH = 16
 def ensure(wanted: Iterable[Wanted], folder: Path, toolchain: Toolchain) -> Package:
     """The package of these kernels in a model's folder: built if it is not there yet."""
     return load(build(wanted, folder, toolchain), toolchain)
+
+
+def beside(toolchain: Toolchain) -> Packages:
+    """Those in models' folders, built there if they are missing."""
+    return lambda graph, wanted: ensure(wanted, graph.parent / KERNELS, toolchain)
 
 
 def build(wanted: Iterable[Wanted], folder: Path, toolchain: Toolchain) -> Path:

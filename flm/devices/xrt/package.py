@@ -6,7 +6,7 @@ on an NPU; in one of kind "simulated" the xclbin's images name designs, and fake
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -120,3 +120,7 @@ class Package:
         ]
         others = "; ".join(have) or f"nothing of {folder}"
         raise BadKernelPackage(f"{self.folder} has no {wanted}; it has {others}.")
+
+
+# Where a model's are: its graph, and the kernels it needs.
+Packages = Callable[[Path, Sequence[Wanted]], Package]

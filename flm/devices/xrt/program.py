@@ -20,9 +20,10 @@ from flm.devices.device import IDS, LAST, LOGITS, OFFSETS
 from flm.devices.xrt.graph import read
 from flm.devices.xrt.lane import Lane
 from flm.devices.xrt.memory import BOTH, LaidState, NpuBuffer, TiledRows, Twin
+from flm.devices.xrt.package import Packages
 from flm.devices.xrt.parts import whole_model
 from flm.devices.xrt.plan import Plan, plan_of
-from flm.devices.xrt.ready import Packages, ReadyPlan
+from flm.devices.xrt.ready import ReadyPlan
 from flm.errors import NoRoom, PassCancelled
 from npu_kernels.binding import Memory
 

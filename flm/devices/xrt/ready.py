@@ -4,7 +4,7 @@ parts of the graph that the CPU runs, and rooms for the values in between.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -17,7 +17,7 @@ from flm.devices.device import IDS, LAST, OFFSETS, Array
 from flm.devices.xrt.buffers import Bank, Span, Store
 from flm.devices.xrt.graph import Graph
 from flm.devices.xrt.kernels import Kernel, Kernels
-from flm.devices.xrt.package import Package, Wanted
+from flm.devices.xrt.package import Packages
 from flm.devices.xrt.parts import part_model
 from flm.devices.xrt.plan import Dispatch, HostPart, Place, Plan
 from flm.errors import UnsupportedModel
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     import onnxruntime
 
 ALONE_BYTES_MAX = 2**20  # of weights that a part reads
-
-Packages = Callable[[Path, Sequence[Wanted]], Package]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

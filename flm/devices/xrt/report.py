@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flm.devices.xrt.graph import OURS, read
-from flm.devices.xrt.package import Package
+from flm.devices.xrt.package import Package, Packages
 from flm.devices.xrt.plan import Dispatch, HostPart, Plan, plan_of
-from flm.devices.xrt.ready import Packages
 from npu_kernels.manifest import evaluate
 
 

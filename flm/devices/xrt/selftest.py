@@ -19,14 +19,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from flm.devices.xrt.load import load
+from flm.devices.xrt.named import NPU_SIM, module_of, toolchain_of
 from flm.devices.xrt.package import KernelEntry, Package, Wanted
-from flm.devices.xrt.toolchains import MlirAie, Simulator, Toolchain
 from flm.errors import DeviceLost
 
 if TYPE_CHECKING:
     from flm.devices.xrt.kernels import Kernels, Run
 
-NPU, NPU_SIM = "npu", "npu-sim"
 PATIENCE_S = 120.0
 TIMED_RUNS = 20
 
@@ -43,22 +42,6 @@ class Outcome:
     errors: Mapping[str, float]
     run_us: float | None
     moved_bytes: int
-
-
-def module_of(device: str) -> ModuleType:
-    """pyxrt's API: the real module's or fakexrt's."""
-    if device == NPU_SIM:
-        from npu_kernels import fakexrt
-
-        return fakexrt
-    import pyxrt
-
-    real: ModuleType = pyxrt
-    return real
-
-
-def toolchain_of(device: str) -> Toolchain:
-    return Simulator() if device == NPU_SIM else MlirAie()
 
 
 def self_test(package: Package, device: str) -> Iterable[Outcome]:

@@ -13,7 +13,6 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Mapping
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -143,11 +142,17 @@ class Worker:
 
 def open_npu(wanted: Open) -> Local:
     """Raises DeviceUnavailable."""
+    from flm.devices.xrt.build import beside
     from flm.devices.xrt.local import NpuDevice
+    from flm.devices.xrt.named import module_of, toolchain_of
 
     try:
-        pyxrt = import_module("pyxrt" if wanted.device == "npu" else "npu_kernels.fakexrt")
-        return NpuDevice(pyxrt, threads=wanted.threads, capacity=wanted.capacity)
+        return NpuDevice(
+            module_of(wanted.device),
+            beside(toolchain_of(wanted.device)),
+            threads=wanted.threads,
+            capacity=wanted.capacity,
+        )
     except (ImportError, RuntimeError) as error:  # what pyxrt raises is a RuntimeError
         raise DeviceUnavailable(
             f"The NPU cannot be opened: {error}", fix="flm validate says what stands in the way"
