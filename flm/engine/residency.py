@@ -5,7 +5,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from flm.devices.device import Device
-from flm.devices.xrt.package import KERNELS
 from flm.engine.engine import Engine
 from flm.engine.plan import (
     Carried,
@@ -26,8 +25,6 @@ from flm.runner.runner import Runner
 from flm.settings import Settings
 from flm.text.template import ChatTemplate
 from flm.text.tokenizer import Tokenizer
-
-NPUS = ("npu", "npu-sim")  # of --device
 
 
 def quiet(text: str) -> None:
@@ -127,10 +124,7 @@ def _engine(
     clock: Callable[[], float],
 ) -> Engine:
     layout = bundle.layouts[plan.row_dtype]
-    graph = bundle.graph(plan.row_dtype, plan.context_length)
-    if settings.device in NPUS and not (graph.parent / KERNELS).exists():
-        say("Building the model's kernels, once (flm kernels build does so beforehand)")
-    program = device.load(graph)
+    program = device.load(bundle.graph(plan.row_dtype, plan.context_length))
     lanes = Lanes(device, layout, count=plan.lanes, capacity_max=plan.context_length + 1)
     runner = Runner(program, device, layout, lanes, vocabulary=bundle.vocabulary)
     cache = open_cache(
@@ -170,17 +164,15 @@ def open_device(settings: Settings, *, capacity: int, warn: Callable[[str], None
     """The device that `--device` names, after its self-test, for up to `capacity` rows a lane."""
     from flm.devices.cpu import CpuDevice
     from flm.devices.machine import cores_physical
-    from flm.devices.npu import NEVER_RAN, SIMULATED
     from flm.devices.selftest import self_test
-    from flm.devices.xrt.device import XrtDevice
 
     require_device(settings)
     self_test()
     threads = settings.threads or cores_physical()
-    if settings.device == "npu":
-        warn(NEVER_RAN)
-    if settings.device == "npu-sim":
-        warn(SIMULATED)
-    if settings.device in NPUS:
-        return XrtDevice(settings.device, threads=threads, capacity=capacity, say=warn)
-    return CpuDevice(threads=threads)
+    if settings.device in ("auto", "cpu"):
+        return CpuDevice(threads=threads)
+    from flm.devices.npu import NEVER_RAN, SIMULATED
+    from flm.devices.xrt.device import XrtDevice
+
+    warn(NEVER_RAN if settings.device == "npu" else SIMULATED)
+    return XrtDevice(settings.device, threads=threads, capacity=capacity, say=warn)

@@ -34,6 +34,7 @@ from flm.devices.xrt.messages import (
     Run,
     Sync,
 )
+from flm.devices.xrt.package import KERNELS
 from flm.devices.xrt.process import COMMAND, FIX, WorkerProcess
 from flm.errors import DeviceFault, DeviceLost, FlmError
 
@@ -130,7 +131,8 @@ class XrtDevice:
         say: Callable[[str], None] = lambda text: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`threads`, `capacity`: as Open has them. `say` hears when another worker has taken over.
+        """`threads`, `capacity`: as Open has them. `say` hears when kernels are built, and
+        when another worker has taken over.
 
         Raises DeviceUnavailable, or DeviceLost for a worker that ends at once.
         """
@@ -174,6 +176,8 @@ class XrtDevice:
         return XrtBuffer(self, spec, array, Part(number, 0, spec.shape[0]))
 
     def load(self, graph: Path) -> XrtProgram:
+        if not (graph.parent / KERNELS).exists():
+            self._say("Building the model's kernels, once (flm kernels build does so beforehand)")
         load = Load(next(self._numbers), str(graph.absolute()))
         loaded = self.ask(load, still_s_max=LOAD_S_MAX)
         assert isinstance(loaded, Loaded)
