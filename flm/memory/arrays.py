@@ -34,7 +34,7 @@ _spare = _Spare()
 
 @contextmanager
 def reuse() -> Iterator[None]:
-    """What this thread lets go of within, its next arrays take."""
+    """What this thread lets go of within, the first arrays that it makes then take. Not nested."""
     _spare.blocks = []
     try:
         yield
