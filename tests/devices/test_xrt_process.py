@@ -255,6 +255,15 @@ def test_a_device_that_cannot_be_opened_says_so() -> None:
     assert caught.value.fix == "buy one"
 
 
+def test_a_simulator_without_a_compiler_does_not_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(DeviceUnavailable, match=r"no g\+\+") as caught:
+        XrtDevice("npu-sim")
+    assert "apt install" in caught.value.fix
+
+
 def test_a_worker_that_ends_before_it_reads_says_how() -> None:
     with pytest.raises(DeviceLost, match="ended with status 3"):
         XrtDevice("npu-sim", command=(sys.executable, "-c", "raise SystemExit(3)"))
