@@ -27,6 +27,7 @@ from flm.prefix.eviction import Policy, flm
 from flm.prefix.fetch import Fetch, begin_fetch
 from flm.prefix.ghosts import Ghosts, Sighting, beyond, found
 from flm.prefix.lease import Lease, Manners, mib
+from flm.prefix.moves import Move, Moved, Watch
 from flm.prefix.room import make_room
 from flm.prefix.spill import begin_spill
 from flm.prefix.tally import CAPTURES, Tally, count_unused, count_used
@@ -81,6 +82,7 @@ class PrefixCache:
         self.trie = Trie()
         self.ghosts = Ghosts(ghosts_max)
         self.tally = Tally()
+        self.watch: Watch | None = None
         self.awaited = Awaited(self.tally)
         self.leases: set[Lease] = set()
         self.fetches: list[Fetch] = []
@@ -320,6 +322,7 @@ class PrefixCache:
         self.trie.put(node, slot)
         self.slots[number] = node
         self.tally.add(CAPTURES, kind.value)
+        self.told(Moved.KEPT, self.way_of(node)[1], kind, node.end)
         return slot
 
     def renew(self, node: Node, addition: Addition, used_at: int, logits: Array | None) -> None:
@@ -336,13 +339,19 @@ class PrefixCache:
         """Give up others, in order, until it fits; none of them if it never will."""
         return make_room(self, addition)
 
-    def drop(self, node: Node) -> None:
+    def drop(self, node: Node, why: Moved = Moved.FORGOTTEN) -> None:
         """Keep it no longer; the rows that lead to it alone go too."""
-        slot = self.trie.take(node)
+        domain, slot = self.way_of(node)[1], self.trie.take(node)
         self._doomed.discard(node)
         del self.slots[slot.number]
         count_unused(self.tally, slot)
         self.prune(node)
+        self.told(why, domain, slot.kind, node.end)
+
+    def told(self, what: Moved, domain: str, kind: BoundaryKind, offset: int) -> None:
+        """To who watches."""
+        if self.watch:
+            self.watch(Move(domain, what, kind, offset, self.bytes_kept))
 
     def prune(self, node: Node) -> None:
         """Remove the rows that lead to `node` and nowhere else."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from flm.core.finding import Fate, FateKind
 from flm.prefix.addition import Addition
 from flm.prefix.eviction import Candidate, hand_up
+from flm.prefix.moves import Moved
 from flm.prefix.outgrown import outgrown
 from flm.prefix.ranks import RANK, SHARED
 from flm.prefix.stake import spared, stake
@@ -51,11 +52,14 @@ def give_up(cache: "PrefixCache", going: Candidate) -> None:
     cache.log(f"Prefix cache: dropping {which} {kind} snapshot ({node.end} tokens)")
     cache.tally.add(EVICTIONS, "host", going.kind.value)
     tokens, domain = cache.way_of(node)
-    if not (cache.disk and cache.disk.store.holds(domain, tokens)):
+    why = Moved.OUTGROWN if going.outgrown else Moved.EVICTED
+    if cache.disk and cache.disk.store.holds(domain, tokens):
+        why = Moved.LEFT
+    else:
         fate = Fate(FateKind.EVICTED, node.end, going.kind, going.outgrown)
         cache.ghosts.note(domain, tokens, fate)
     hand_up(node)
-    cache.drop(node)
+    cache.drop(node, why)
 
 
 @dataclass(frozen=True, slots=True)

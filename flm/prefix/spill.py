@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from flm.prefix.disk.stored import Piece, Unwritten
 from flm.prefix.disk.tier import DiskTier
+from flm.prefix.moves import Moved
 from flm.prefix.outgrown import outgrown
 from flm.prefix.trie import Node, Slot
 
@@ -78,6 +79,8 @@ def write(cache: "PrefixCache", disk: DiskTier, slot: Slot, item: Unwritten) -> 
         if slot.doomed:
             disk.store.remove(item.domain, item.tokens)
         slot.writing = None
+        if there:
+            cache.told(Moved.WRITTEN, item.domain, item.kind, item.pieces[-1].end)
 
     future.add_done_callback(written)
 
@@ -87,7 +90,7 @@ def pass_on(cache: "PrefixCache") -> None:
     held = {node for lease in cache.leases for node in lease.node.path()}
     for node in list(cache.slots.values()):
         if node.slot and node.slot.on_disk and node not in held:
-            cache.drop(node)
+            cache.drop(node, Moved.LEFT)
 
 
 def _lacking(slot: Slot | None) -> bool:

@@ -8,7 +8,7 @@ from starlette.requests import ClientDisconnect
 
 from flm import __version__
 from flm.errors import FlmError, NoSuchMethod, NoSuchPath
-from flm.server import endpoints, journal, metrics, models, ollama, prefix_cache
+from flm.server import endpoints, journal, metrics, models, news, ollama, prefix_cache
 from flm.server.anthropic import CountBody, MessagesBody
 from flm.server.documented import openapi
 from flm.server.faults import fault_response, internal
@@ -34,10 +34,12 @@ def create_app(settings: Settings, residence: Residence) -> FastAPI:
         title="flm", version=__version__, docs_url=None, redoc_url=None, redirect_slashes=False
     )
     app.add_middleware(Guard, settings=settings)
-    served = Served()
-    app.include_router(endpoints.routes(settings, residence, served))
+    served, told = Served(), news.News()
+    app.state.news = told
+    app.include_router(endpoints.routes(settings, residence, served, told))
     app.include_router(prefix_cache.routes(settings, residence))
     app.include_router(metrics.routes(residence, served))
+    app.include_router(news.routes(settings, residence, told))
     app.include_router(models.routes(residence))
     app.include_router(ollama.routes(residence))
     _add_small_routes(app, residence)

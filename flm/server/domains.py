@@ -6,6 +6,15 @@ How fast a prompt is read tells whether it was read before, so nobody is to lear
 import hashlib
 import json
 
+from fastapi import Request
+
+from flm.errors import BadRequest
+from flm.server.bodies import SALT_CHARS_MAX
+from flm.server.documented import query
+from flm.settings import Settings
+
+SALT = query("cache_salt", "as in the requests whose prompts are meant")
+
 
 def domain_of(key: str | None, salt: str | None, *, shared: bool) -> str:
     """Of a client's API key and of what the request salts it with.
@@ -17,3 +26,15 @@ def domain_of(key: str | None, salt: str | None, *, shared: bool) -> str:
     if parts == [None, None]:
         return ""
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
+
+
+def domain_asked(request: Request, settings: Settings) -> str:
+    """The domain that a request without a body is about. Raises BadRequest."""
+    salt = request.query_params.get("cache_salt")
+    if salt is not None and not 0 < len(salt) <= SALT_CHARS_MAX:
+        raise BadRequest(
+            f"cache_salt has {len(salt)} characters",
+            fix=f"send 1 to {SALT_CHARS_MAX}, or none",
+            param="cache_salt",
+        )
+    return domain_of(request.state.api_key, salt, shared=settings.prefix_shared)

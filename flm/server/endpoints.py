@@ -14,9 +14,11 @@ from flm.server.documented import documented
 from flm.server.generate import ClientLeft, Generation
 from flm.server.journal import CLIENT_CLOSED_REQUEST
 from flm.server.metrics import Served
+from flm.server.news import News
 from flm.server.openai import ChatBody, CompletionBody
 from flm.server.prepare import Preparation, Prepared
 from flm.server.reasons import note_reason
+from flm.server.reporter import Reporter
 from flm.server.residence import Residence
 from flm.server.sse import EventStream
 from flm.server.wire import Json, parse_object, read_body
@@ -25,7 +27,7 @@ from flm.settings import Settings
 T = TypeVar("T")
 
 
-def routes(settings: Settings, residence: Residence, served: Served) -> APIRouter:
+def routes(settings: Settings, residence: Residence, served: Served, news: News) -> APIRouter:
     router = APIRouter()
     preparation = Preparation(settings, residence)
 
@@ -55,24 +57,28 @@ def routes(settings: Settings, residence: Residence, served: Served) -> APIRoute
     async def answer(
         request: Request, prepare: Callable[[Mapping[str, Any], str | None], Prepared]
     ) -> Response:
-        return await _run(request, await understood(request, prepare), settings, served)
+        return await _run(request, await understood(request, prepare), settings, served, news)
 
     return router
 
 
 async def _run(
-    request: Request, prepared: Prepared, settings: Settings, served: Served
+    request: Request, prepared: Prepared, settings: Settings, served: Served, news: News
 ) -> Response:
     replies, resident = prepared.replies, prepared.resident
-    generation = Generation(Conversations(resident), prepared.prompts)
+    reporter = Reporter(news, resident, prepared.prompts[0][0].request)
+    generation = Generation(Conversations(resident), prepared.prompts, admitted=reporter.admitted)
     background = BackgroundTask(_read_ahead, generation)
     loop = asyncio.get_running_loop()
+    reporter.asked()
 
     def ended(status: int, ending: str) -> None:
-        journal.note(request, status, ending, generation, model=resident.card.tag)
+        taken = journal.account(generation, ending)
+        journal.note(request, status, taken, model=resident.card.tag)
         served.note(status, [one.answer.usage for one in generation.choices if one.answer.usage])
+        reporter.ended(status, taken)
         for answers in generation.prompts:
-            loop.run_in_executor(None, note_reason, resident, answers[0])
+            loop.run_in_executor(None, note_reason, resident, answers[0], reporter.explained)
 
     if prepared.body.stream:
         return EventStream(

@@ -10,14 +10,14 @@ Invariants:
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
 from starlette.types import Receive
 
 from flm.core.chat import Delta, joined
-from flm.core.event import Event, Finished, Generated
+from flm.core.event import Admitted, Event, Finished, Generated
 from flm.engine.answer import Answer
 from flm.engine.conversation import Conversations
 from flm.errors import QueueFull
@@ -67,8 +67,16 @@ class Choice:
 class Generation:
     """Every method is for the event loop, but `read_ahead` and `_listen`."""
 
-    def __init__(self, conversations: Conversations, prompts: Sequence[Sequence[Answer]]) -> None:
-        """`prompts`: for each, its answers; only the first of them must read it."""
+    def __init__(
+        self,
+        conversations: Conversations,
+        prompts: Sequence[Sequence[Answer]],
+        *,
+        admitted: Callable[[Answer], None] = lambda answer: None,
+    ) -> None:
+        """`prompts`: for each, its answers; only the first of them must read it. `admitted` is told
+        of each that has taken a lane.
+        """
         self.choices: list[Choice] = []
         for answers in prompts:
             leader, *followers = (
@@ -78,6 +86,7 @@ class Generation:
             self.choices += [leader, *followers]
         self.prompts = prompts
         self._conversations = conversations
+        self._admitted = admitted
         self._by_id = {choice.answer.request.id: choice for choice in self.choices}
         self._running: set[Choice] = set()
         self._patient: deque[Choice] = deque()  # may start as soon as there is room
@@ -132,6 +141,8 @@ class Generation:
             choice = self._by_id[event.request_id]
             touched[choice.index] = choice
             choice.hear(event)
+            if isinstance(event, Admitted):
+                self._admitted(choice.answer)
             if isinstance(event, Finished):
                 self._conversations.ended(choice.answer)
             if isinstance(event, Generated | Finished) and choice.followers:

@@ -2,6 +2,8 @@
 
 import re
 import traceback
+from collections.abc import Mapping
+from typing import Any
 
 from fastapi import Request
 
@@ -13,27 +15,30 @@ from flm.server.generate import ClientLeft, Generation
 CLIENT_CLOSED_REQUEST = 499  # nginx's word for it; nobody sees it but the log
 
 
-def note(request: Request, status: int, ending: str, generation: Generation, *, model: str) -> None:
-    """`ending`: how it ended if not by itself."""
+def account(generation: Generation, ending: str) -> dict[str, Any]:
+    """What a request took and how it ended. `ending`: if not by itself."""
     first = generation.choices[0].answer
     usages = [choice.answer.usage for choice in generation.choices if choice.answer.usage]
     usage = first.usage or Usage(len(first.request.prompt.tokens), 0, 0)
+    return {
+        "prompt_tokens": usage.prompt_tokens,
+        "cached_tokens": usage.cached_tokens,
+        "tier": usage.tier,
+        "kind": usage.kind,
+        "completion_tokens": sum(each.completion_tokens for each in usages),
+        "wait_s": usage.queue_s,
+        "first_s": usage.queue_s + usage.prefill_s,
+        "read_s": usage.prefill_s,
+        "write_s": usage.decode_s,
+        "ending": ending or (first.reason.value if first.reason else ""),
+        "request_id": first.request.id,
+    }
+
+
+def note(request: Request, status: int, taken: Mapping[str, Any], *, model: str) -> None:
+    """`taken`: its account."""
     console.request(
-        method=request.method,
-        path=request.scope["path"],
-        model=model,
-        status=status,
-        prompt_tokens=usage.prompt_tokens,
-        cached_tokens=usage.cached_tokens,
-        tier=usage.tier,
-        kind=usage.kind,
-        completion_tokens=sum(each.completion_tokens for each in usages),
-        wait_s=usage.queue_s,
-        first_s=usage.queue_s + usage.prefill_s,
-        read_s=usage.prefill_s,
-        write_s=usage.decode_s,
-        ending=ending or (first.reason.value if first.reason else ""),
-        request_id=first.request.id,
+        method=request.method, path=request.scope["path"], model=model, status=status, **taken
     )
 
 

@@ -23,8 +23,8 @@ from flm.engine.engine import Engine
 from flm.engine.residency import Resident
 from flm.errors import BadRequest, QueueFull
 from flm.prefix.overview import kept_tiers, overview, with_disk
-from flm.server.bodies import SALT_CHARS_MAX
 from flm.server.documented import documented, query
+from flm.server.domains import SALT, domain_asked
 from flm.server.openai import ChatBody, CompletionBody
 from flm.server.prefix_replies import explanation_reply, overview_reply
 from flm.server.prepare import Preparation, Prepared
@@ -35,7 +35,6 @@ from flm.settings import Settings
 
 T = TypeVar("T")
 WARM_MAX = 32  # prompts that wait to be warmed, of all clients
-SALT = query("cache_salt", "as in the requests whose prompts are meant")
 TEXT = query("text", "1: with the beginning of each stretch, as text")
 
 
@@ -80,9 +79,6 @@ def routes(settings: Settings, residence: Residence) -> APIRouter:
     router = APIRouter()
     preparation, warming = Preparation(settings, residence), Warming()
 
-    def domain_asked(request: Request) -> str:
-        return preparation.domain(request.state.api_key, _salt(request))
-
     async def prepared(request: Request) -> list[Prepared]:
         """What one body or several ask for, of the model that is here unless they name one."""
         tag = residence.resident.card.tag  # while it loads, no body is worth reading
@@ -96,13 +92,12 @@ def routes(settings: Settings, residence: Residence) -> APIRouter:
 
     @router.get("/v1/prefix-cache", openapi_extra={"parameters": [TEXT, SALT]})
     async def show(request: Request) -> Response:
-        resident, domain = residence.resident, domain_asked(request)
+        resident, domain = residence.resident, domain_asked(request, settings)
         view, disk = await _asked(resident, lambda e: (overview(e.cache, domain), e.cache.disk))
         if disk:
             view = await asyncio.to_thread(with_disk, view, disk.store)
-        wants_text = request.query_params.get("text", "0") not in ("", "0", "false")
         changes = resident.volatility.report(domain)
-        return Json(overview_reply(view, resident, changes, text=wants_text))
+        return Json(overview_reply(view, resident, changes, text=text_asked(request)))
 
     @router.post("/v1/prefix-cache/explain", openapi_extra=documented(ChatBody, CompletionBody))
     async def explain(request: Request) -> Response:
@@ -129,7 +124,7 @@ def routes(settings: Settings, residence: Residence) -> APIRouter:
 
     @router.post("/v1/prefix-cache/clear", openapi_extra={"parameters": [SALT]})
     async def clear(request: Request) -> Response:
-        resident, domain = residence.resident, domain_asked(request)
+        resident, domain = residence.resident, domain_asked(request, settings)
         cache, cleared = await _asked(resident, lambda e: (e.cache, e.clear(domain)))
         resident.volatility.forget(domain)
         cleared += await asyncio.to_thread(cache.clear_disk, domain)
@@ -143,15 +138,8 @@ async def _asked(resident: Resident, work: Callable[[Engine], T]) -> T:
     return await asyncio.wrap_future(resident.thread.ask(work))
 
 
-def _salt(request: Request) -> str | None:
-    salt = request.query_params.get("cache_salt")
-    if salt is not None and not 0 < len(salt) <= SALT_CHARS_MAX:
-        raise BadRequest(
-            f"cache_salt has {len(salt)} characters",
-            fix=f"send 1 to {SALT_CHARS_MAX}, or none",
-            param="cache_salt",
-        )
-    return salt
+def text_asked(request: Request) -> bool:
+    return request.query_params.get("text", "0") not in ("", "0", "false")
 
 
 def _refuse_without_reuse(resident: Resident) -> None:

@@ -1,5 +1,6 @@
 """Why prompts are read again: a line in the log, and what the volatility map learns of it."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from flm import console
@@ -19,7 +20,9 @@ def reason(
     return explain(conversation, text, finding, resident.tokenizer)
 
 
-def note_reason(resident: Resident, answer: Answer) -> None:
+def note_reason(
+    resident: Resident, answer: Answer, explained: Callable[[Answer, Explanation], None]
+) -> None:
     """Of an answer that has ended. On any thread; nothing that goes wrong here is worth a reply."""
     if not resident.reuse:
         return
@@ -34,6 +37,7 @@ def note_reason(resident: Resident, answer: Answer) -> None:
         return
     if explanation:
         console.say(f"{explanation.line()}  {request.id}")
+        explained(answer, explanation)
 
 
 def _as_it_was(finding: Finding | None, usage: Usage | None) -> Finding | None:

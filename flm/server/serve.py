@@ -8,7 +8,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from starlette.types import ASGIApp
+from fastapi import FastAPI
 
 from flm import console
 from flm.engine.residency import Resident
@@ -67,8 +67,10 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def create_server(app: ASGIApp, settings: Settings) -> "uvicorn.Server":
-    """uvicorn around the app, silent, and without its signal sent on to us afterwards."""
+def create_server(app: FastAPI, settings: Settings) -> "uvicorn.Server":
+    """uvicorn around the app, silent, and without its signal sent on to us afterwards. Once it is
+    told to stop it waits for replies, and not for those who only listen.
+    """
     import uvicorn
 
     from flm.server.patience import patient_protocol
@@ -77,6 +79,10 @@ def create_server(app: ASGIApp, settings: Settings) -> "uvicorn.Server":
         def handle_exit(self, sig: int, frame: FrameType | None) -> None:
             self.force_exit = self.should_exit  # the second time
             self.should_exit = True
+
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            app.state.news.close()
+            await super().shutdown(sockets)
 
     config = uvicorn.Config(
         app,

@@ -78,7 +78,7 @@ class EventStream(Response):
                 journal.note_mistake(error)
             if started:
                 with suppress(ClientStalled):
-                    await _send(send, self._replies.failed(known), more=False)
+                    await send_piece(send, self._replies.failed(known), more=False)
             else:
                 await fault_response(known, scope["path"])(scope, receive, send)
         finally:
@@ -100,12 +100,13 @@ class EventStream(Response):
                     frames += replies.closing(choice, generation)
             # Text that is held back sends nothing: the pings go by the clock, not by the tokens.
             if frames or time.monotonic() >= ping_at:
-                await _send(send, frames or replies.ping)
+                await send_piece(send, frames or replies.ping)
                 ping_at = time.monotonic() + self._ping_interval_s
-        await _send(send, replies.ending(generation), more=False)
+        await send_piece(send, replies.ending(generation), more=False)
 
 
-async def _send(send: Send, body: bytes, *, more: bool = True) -> None:
+async def send_piece(send: Send, body: bytes, *, more: bool = True) -> None:
+    """Raises ClientStalled."""
     try:
         async with asyncio.timeout(STALL_S_MAX):
             await send({"type": "http.response.body", "body": body, "more_body": more})

@@ -39,6 +39,8 @@ def test_no_request_is_answered_with_500(schema: Any, mode: str) -> None:
     statuses: dict[int, int] = {}
     for found in schema.get_all_operations():
         operation = found.ok()
+        if operation.path == "/v1/events":
+            continue  # it has no end
         if mode == "NEGATIVE" and not operation.body:
             continue  # nothing in it that could be wrong
         cases = operation.as_strategy(generation_mode=schemathesis.GenerationMode[mode])
