@@ -7,7 +7,9 @@ from typing import Any
 from flm.core.chat import Delta, DeltaKind
 from flm.core.event import FinishReason
 from flm.engine.answer import Answer
+from flm.engine.residency import Resident
 from flm.errors import FlmError
+from flm.server.bodies import AskingBody
 from flm.server.faults import message_fault
 from flm.server.generate import Choice, Generation
 from flm.server.usage import message_usage
@@ -38,9 +40,10 @@ class MessageReplies:
     Invariant: blocks are numbered from 0, and one is closed before the next is opened.
     """
 
-    def __init__(self, model: str) -> None:
+    def __init__(self, body: AskingBody, resident: Resident) -> None:
         self.id = f"msg_{secrets.token_hex(12)}"
-        self._envelope = {"id": self.id, "type": "message", "role": "assistant", "model": model}
+        of_all = {"id": self.id, "type": "message", "role": "assistant"}
+        self._envelope = of_all | {"model": body.model}
         self._open: tuple[str, int] | None = None  # the block's type, and which of these it is
         self._index = 0
         self.ping = _event({"type": "ping"})

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, TypeVar
 
 from fastapi import APIRouter, Request, Response
@@ -10,6 +11,7 @@ from starlette.background import BackgroundTask
 from flm.engine.conversation import Conversations
 from flm.server import journal
 from flm.server.anthropic import CountBody, MessagesBody
+from flm.server.apis import CHATS, COUNTS, MESSAGES
 from flm.server.documented import documented
 from flm.server.generate import ClientLeft, Generation
 from flm.server.journal import CLIENT_CLOSED_REQUEST
@@ -33,7 +35,7 @@ def routes(settings: Settings, residence: Residence, served: Served, news: News)
 
     @router.post("/v1/chat/completions", openapi_extra=documented(ChatBody))
     async def chat(request: Request) -> Response:
-        return await answer(request, preparation.chat)
+        return await answer(request, partial(preparation.chat, CHATS))
 
     @router.post("/v1/completions", openapi_extra=documented(CompletionBody))
     async def completions(request: Request) -> Response:
@@ -41,11 +43,12 @@ def routes(settings: Settings, residence: Residence, served: Served, news: News)
 
     @router.post("/v1/messages", openapi_extra=documented(MessagesBody))
     async def messages(request: Request) -> Response:
-        return await answer(request, preparation.messages)
+        return await answer(request, partial(preparation.chat, MESSAGES))
 
     @router.post("/v1/messages/count_tokens", openapi_extra=documented(CountBody))
     async def count(request: Request) -> Response:
-        return Json({"input_tokens": await understood(request, preparation.count)})
+        tokens = await understood(request, partial(preparation.count, COUNTS))
+        return Json({"input_tokens": tokens})
 
     async def understood(
         request: Request, prepare: Callable[[Mapping[str, Any], str | None], T]

@@ -2,36 +2,25 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from pydantic import ValidationError
 
 from flm import console
 from flm.core.chat import Conversation
 from flm.engine.answer import Answer
-from flm.engine.conversation import Conversations, Terms
+from flm.engine.conversation import Conversations
 from flm.engine.residency import Resident
 from flm.errors import BadRequest, PromptTooLong
-from flm.server import anthropic
-from flm.server.anthropic import CountBody, MessagesBody
-from flm.server.anthropic_replies import MessageReplies
+from flm.server.apis import CHATS, Api, BodyT
 from flm.server.bodies import AskingBody
 from flm.server.domains import domain_of
 from flm.server.faults import not_valid
-from flm.server.openai import (
-    CHOICES_MAX,
-    ChatBody,
-    CompletionBody,
-    conversation,
-    refuse_unsupported,
-    terms,
-)
-from flm.server.replies import CHAT, TEXT, ChunkReplies
+from flm.server.openai import CHOICES_MAX, CompletionBody, refuse_unsupported, terms
+from flm.server.replies import TEXT, ChunkReplies
 from flm.server.residence import Residence
 from flm.server.sse import Replies
 from flm.settings import Settings
-
-BodyT = TypeVar("BodyT", bound=AskingBody)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,42 +45,30 @@ class Preparation:
 
     def either(self, fields: Mapping[str, Any], key: str | None) -> Prepared:
         """As a plain completion if it has a prompt, else as a chat."""
-        return self.text(fields, key) if "prompt" in fields else self.chat(fields, key)
+        return self.text(fields, key) if "prompt" in fields else self.chat(CHATS, fields, key)
 
-    def chat(self, fields: Mapping[str, Any], key: str | None) -> Prepared:
-        body = self._valid(ChatBody, fields)
-        refuse_unsupported(body)
+    def chat(self, api: Api[BodyT], fields: Mapping[str, Any], key: str | None) -> Prepared:
+        body = self._valid(api.body, fields)
+        api.refuse(body)
         resident = self._residence.find(body.model)
-        asked = conversation(body, model=resident.card.tag, settings=self._settings)
-        replies = ChunkReplies(CHAT, body, resident)
-        answers = self._answers(
-            resident, asked, terms(body, resident.card.sampling), replies.id, key, body.cache_salt
+        asked = api.conversation(body, model=resident.card.tag, settings=self._settings)
+        self._warn_of_tools(asked, resident)
+        replies = api.replies(body, resident)
+        answers = Conversations(resident).chat(
+            asked,
+            api.terms(body, resident.card.sampling),
+            request_id=replies.id,
+            domain=self.domain(key, body.cache_salt),
         )
         return Prepared(body, replies, resident, [answers])
 
-    def messages(self, fields: Mapping[str, Any], key: str | None) -> Prepared:
-        """Anthropic's chats."""
-        body = self._valid(MessagesBody, fields)
-        anthropic.refuse_unsupported(body)
-        resident = self._residence.find(body.model)
-        asked = anthropic.conversation(body, model=resident.card.tag, settings=self._settings)
-        replies = MessageReplies(body.model)
-        agreed = anthropic.terms(body, resident.card.sampling)
-        answers = self._answers(resident, asked, agreed, replies.id, key, body.cache_salt)
-        return Prepared(body, replies, resident, [answers])
-
-    def count(self, fields: Mapping[str, Any], key: str | None) -> int:
-        """The tokens that a body of Anthropic's has, too many or not."""
-        body = self._valid(CountBody, fields)
-        anthropic.refuse_unsupported(body)
-        resident = self._residence.find(body.model)
-        asked = anthropic.conversation(body, model=resident.card.tag, settings=self._settings)
-        agreed = Terms(resident.card.sampling)
+    def count(self, api: Api[BodyT], fields: Mapping[str, Any], key: str | None) -> int:
+        """The tokens that a chat has, too many or not."""
         try:
-            answers = self._answers(resident, asked, agreed, "", key, body.cache_salt)
+            prepared = self.chat(api, fields, key)
         except PromptTooLong as error:
             return error.prompt_tokens
-        return len(answers[0].request.prompt.tokens)
+        return len(prepared.prompts[0][0].request.prompt.tokens)
 
     def text(self, fields: Mapping[str, Any], key: str | None) -> Prepared:
         body = self._valid(CompletionBody, fields)
@@ -123,19 +100,6 @@ class Preparation:
             return kind.model_validate(fields)
         except ValidationError as error:
             raise not_valid(error, fields) from error
-
-    def _answers(
-        self,
-        resident: Resident,
-        asked: Conversation,
-        agreed: Terms,
-        request_id: str,
-        key: str | None,
-        salt: str | None,
-    ) -> list[Answer]:
-        self._warn_of_tools(asked, resident)
-        domain = self.domain(key, salt)
-        return Conversations(resident).chat(asked, agreed, request_id=request_id, domain=domain)
 
     def _warn_of_tools(self, asked: Conversation, resident: Resident) -> None:
         """Once a model, for agents send the same tools again and again."""

@@ -9,6 +9,7 @@ import pytest
 from flm.core.chat import DeltaKind, Message
 from flm.core.event import FinishReason
 from flm.llm import LLM
+from flm.server.apis import CHATS
 from flm.server.prepare import Preparation
 from flm.text.template import CHATML, ChatTemplate
 from flm.text.tokenizer import Tokenizer
@@ -209,5 +210,5 @@ def test_tools_that_a_model_is_not_told_of_are_said_to_be_left_out_once(
     with open_house(tmp_path, template=template) as house:
         preparation = Preparation(SETTINGS, house.residence)
         for _ in range(2):
-            preparation.chat(fields, None)
+            preparation.chat(CHATS, fields, None)
     assert capsys.readouterr().err.count("tiny:1m is told of no tools") == times

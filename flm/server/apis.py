@@ -1,0 +1,63 @@
+"""The APIs that a chat is asked for in: what their bodies mean, and how their replies are worded.
+
+One more is one more entry here, and its path in endpoints.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Generic, Protocol, TypeVar
+
+from flm.core.chat import Conversation
+from flm.core.request import SamplingParams
+from flm.engine.conversation import Terms
+from flm.engine.residency import Resident
+from flm.server import anthropic, openai
+from flm.server.anthropic import CountBody, MessagesBody
+from flm.server.anthropic_replies import MessageReplies
+from flm.server.bodies import AskingBody
+from flm.server.openai import ChatBody
+from flm.server.replies import CHAT, ChunkReplies
+from flm.server.sse import Replies
+from flm.settings import Settings
+
+BodyT = TypeVar("BodyT", bound=AskingBody)
+BodyT_contra = TypeVar("BodyT_contra", bound=AskingBody, contravariant=True)
+
+
+class Meaning(Protocol[BodyT_contra]):
+    def __call__(self, body: BodyT_contra, *, model: str, settings: Settings) -> Conversation: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Api(Generic[BodyT]):
+    """`refuse` raises UnsupportedFeature; `conversation` BadRequest, too."""
+
+    body: type[BodyT]
+    refuse: Callable[[BodyT], None]
+    conversation: Meaning[BodyT]
+    terms: Callable[[BodyT, SamplingParams], Terms]
+    replies: Callable[[BodyT, Resident], Replies]
+
+
+CHATS = Api(
+    ChatBody,
+    openai.refuse_unsupported,
+    openai.conversation,
+    openai.terms,
+    partial(ChunkReplies, CHAT),
+)
+MESSAGES = Api(
+    MessagesBody,
+    anthropic.refuse_unsupported,
+    anthropic.conversation,
+    anthropic.terms,
+    MessageReplies,
+)
+COUNTS = Api(  # to be counted, not answered
+    CountBody,
+    anthropic.refuse_unsupported,
+    anthropic.conversation,
+    lambda body, defaults: Terms(defaults),
+    MessageReplies,
+)
