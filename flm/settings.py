@@ -53,6 +53,7 @@ class Settings:
         120.0, "longest a request's head or body may take to arrive", low=0.1, high=86_400
     )
     messages_max: int = _setting(65_536, "most messages in a request", low=1, high=2**24)
+    ollama: bool = _setting(True, "answer at Ollama's routes, below /api, too", choices=ON_OFF)
     ping_interval_s: float = _setting(5.0, "pause between pings while waiting", low=0.1, high=60)
     log_level: str = _setting(
         "info", "how much is printed", choices=("debug", "info", "warning", "error")

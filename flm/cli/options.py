@@ -57,6 +57,7 @@ Cors = Annotated[Word, _setting("cors", panel=SERVER)]
 CorsOrigins = Annotated[Words, _setting("cors_origins", panel=SERVER)]
 AllowedHosts = Annotated[Words, _setting("allowed_hosts", panel=SERVER)]
 Socket = Annotated[Word, _setting("connections_max", "-s", panel=SERVER)]
+Ollama = Annotated[Word, _setting("ollama", panel=SERVER)]
 QLen = Annotated[Word, _setting("queue_max", "-q", panel=SERVER)]
 
 CtxLen = Annotated[Word, _setting("ctx_len", "-c", panel=MODEL)]

@@ -27,6 +27,7 @@ def command(
     allowed_hosts: options.AllowedHosts = None,
     connections_max: options.Socket = None,
     queue_max: options.QLen = None,
+    ollama: options.Ollama = None,
     ctx_len: options.CtxLen = None,
     prefill_chunk_len: options.PrefillChunkLen = None,
     device: options.Device = None,

@@ -15,6 +15,7 @@ from flm.server.bodies import (
     AskingBody,
     Body,
     Many,
+    SamplingBody,
     effort_known,
     not_supported,
     refuse_fields,
@@ -55,7 +56,7 @@ class ToolChoice(Body):
     type: str
 
 
-class CountBody(AskingBody):
+class CountBody(AskingBody, SamplingBody):
     """A conversation, to be counted."""
 
     messages: Many[MessageParam] = Field(min_length=1)

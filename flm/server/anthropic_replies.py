@@ -40,6 +40,8 @@ class MessageReplies:
     Invariant: blocks are numbered from 0, and one is closed before the next is opened.
     """
 
+    media_type = "text/event-stream"
+
     def __init__(self, body: AskingBody, resident: Resident) -> None:
         self.id = f"msg_{secrets.token_hex(12)}"
         of_all = {"id": self.id, "type": "message", "role": "assistant"}

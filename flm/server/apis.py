@@ -12,10 +12,12 @@ from flm.core.chat import Conversation
 from flm.core.request import SamplingParams
 from flm.engine.conversation import Terms
 from flm.engine.residency import Resident
-from flm.server import anthropic, openai
+from flm.server import anthropic, ollama, openai
 from flm.server.anthropic import CountBody, MessagesBody
 from flm.server.anthropic_replies import MessageReplies
 from flm.server.bodies import AskingBody
+from flm.server.ollama import OllamaChatBody, OllamaGenerateBody
+from flm.server.ollama_replies import LineReplies
 from flm.server.openai import ChatBody
 from flm.server.replies import CHAT, ChunkReplies
 from flm.server.sse import Replies
@@ -26,12 +28,16 @@ BodyT_contra = TypeVar("BodyT_contra", bound=AskingBody, contravariant=True)
 
 
 class Meaning(Protocol[BodyT_contra]):
-    def __call__(self, body: BodyT_contra, *, model: str, settings: Settings) -> Conversation: ...
+    def __call__(
+        self, body: BodyT_contra, *, model: str, settings: Settings
+    ) -> Conversation | str: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Api(Generic[BodyT]):
-    """`refuse` raises UnsupportedFeature; `conversation` BadRequest, too."""
+    """`refuse` raises UnsupportedFeature; `conversation` BadRequest, too. A text that it gives is
+    read as it is.
+    """
 
     body: type[BodyT]
     refuse: Callable[[BodyT], None]
@@ -60,4 +66,18 @@ COUNTS = Api(  # to be counted, not answered
     anthropic.conversation,
     lambda body, defaults: Terms(defaults),
     MessageReplies,
+)
+OLLAMA_CHATS = Api(
+    OllamaChatBody,
+    ollama.refuse_unsupported,
+    ollama.conversation,
+    ollama.terms,
+    partial(LineReplies, chat=True),
+)
+OLLAMA_PROMPTS = Api(
+    OllamaGenerateBody,
+    ollama.refuse_unsupported,
+    ollama.prompt,
+    ollama.terms,
+    partial(LineReplies, chat=False),
 )

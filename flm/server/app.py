@@ -8,13 +8,15 @@ from starlette.requests import ClientDisconnect
 
 from flm import __version__
 from flm.errors import FlmError, NoSuchMethod, NoSuchPath
-from flm.server import endpoints, journal, metrics, models, news, ollama, prefix_cache
+from flm.server import endpoints, journal, metrics, models, news, ollama_models, prefix_cache
 from flm.server.anthropic import CountBody, MessagesBody
 from flm.server.documented import openapi
 from flm.server.faults import fault_response, internal
 from flm.server.guard import Guard
 from flm.server.journal import CLIENT_CLOSED_REQUEST
 from flm.server.metrics import Served
+from flm.server.ollama import OllamaChatBody, OllamaGenerateBody
+from flm.server.ollama_models import ShowBody
 from flm.server.openai import ChatBody, CompletionBody
 from flm.server.prefix_cache import WarmBody
 from flm.server.residence import Residence
@@ -24,7 +26,16 @@ from flm.settings import Settings
 ENDPOINTS = "try POST /v1/chat/completions, POST /v1/messages or GET /v1/models; "
 ENDPOINTS += "GET /openapi.json lists all there is"
 
-BODIES = (ChatBody, CompletionBody, WarmBody, MessagesBody, CountBody)
+BODIES = (
+    ChatBody,
+    CompletionBody,
+    WarmBody,
+    MessagesBody,
+    CountBody,
+    OllamaChatBody,
+    OllamaGenerateBody,
+    ShowBody,
+)
 
 
 def create_app(settings: Settings, residence: Residence) -> FastAPI:
@@ -41,7 +52,8 @@ def create_app(settings: Settings, residence: Residence) -> FastAPI:
     app.include_router(metrics.routes(residence, served))
     app.include_router(news.routes(settings, residence, told))
     app.include_router(models.routes(residence))
-    app.include_router(ollama.routes(residence))
+    if settings.ollama:
+        app.include_router(ollama_models.routes(settings, residence))
     _add_small_routes(app, residence)
     _add_ways_out(app, served)
 

@@ -56,15 +56,11 @@ class Body(BaseModel):
     model_config = ConfigDict(strict=True)
 
 
-class AskingBody(Body):
-    """What every request for a reply may say."""
+class SamplingBody(Body):
+    """How tokens are to be chosen."""
 
     model_config = ConfigDict(extra="allow")
 
-    model: str
-    class_: Literal["interactive", "agent"] | None = Field(None, alias="class")
-    cache_salt: str | None = Field(None, min_length=1, max_length=SALT_CHARS_MAX)
-    stream: bool | None = None
     seed: Whole = Field(None, ge=-(2**63), lt=2**64)
     temperature: float | None = Field(None, ge=0, le=2)
     top_p: float | None = Field(None, ge=0, le=1)
@@ -74,12 +70,33 @@ class AskingBody(Body):
     frequency_penalty: float | None = Field(None, ge=-2, le=2)
     repetition_penalty: float | None = Field(None, ge=0.01, le=10)
 
+
+class AskingBody(Body):
+    """What every request for a reply may say."""
+
+    model_config = ConfigDict(extra="allow")
+
+    model: str
+    class_: Literal["interactive", "agent"] | None = Field(None, alias="class")
+    cache_salt: str | None = Field(None, min_length=1, max_length=SALT_CHARS_MAX)
+    stream: bool | None = None
+
+    @property
+    def asks(self) -> bool:
+        """Whether a reply is wanted, not only that the model is there."""
+        return True
+
+    @property
+    def window_wanted(self) -> int:
+        """In tokens; 0 where nothing is said of it."""
+        return 0
+
     @property
     def priority(self) -> Priority:
         return CLASSES.get(self.class_ or split_class(self.model)[1], Priority.INTERACTIVE)
 
 
-def sampling(body: AskingBody, defaults: SamplingParams) -> SamplingParams:
+def sampling(body: SamplingBody, defaults: SamplingParams) -> SamplingParams:
     """The card's defaults where the body is silent."""
     given: dict[str, Any] = {
         name: getattr(body, name) for name in SAMPLING if getattr(body, name) is not None
@@ -115,14 +132,16 @@ def effort_known(given: object, *, param: str) -> str:
     return EFFORTS[given]
 
 
-def refuse_fields(body: AskingBody, unsupported: Mapping[str, tuple[object, ...]]) -> None:
+def refuse_fields(
+    body: Body, unsupported: Mapping[str, tuple[object, ...]], *, within: str = ""
+) -> None:
     """Raises UnsupportedFeature for one of these fields, unless its value is one that does nothing;
     what else we do not know is only noted.
     """
     extra = body.model_extra or {}
     for name, idle in unsupported.items():
         if extra.get(name) is not None and extra[name] not in idle:
-            raise not_supported(name, f"{name} is not supported")
+            raise not_supported(within + name, f"{within}{name} is not supported")
     if unknown := extra.keys() - unsupported.keys():
         console.debug(f"ignored request fields: {', '.join(sorted(unknown))}")
 

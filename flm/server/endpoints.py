@@ -1,4 +1,6 @@
-"""POST /v1/chat/completions, /v1/completions and /v1/messages: prepare, run, answer."""
+"""POST /v1/chat/completions, /v1/completions, /v1/messages, /api/chat and /api/generate: prepare,
+run, answer.
+"""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -11,12 +13,14 @@ from starlette.background import BackgroundTask
 from flm.engine.conversation import Conversations
 from flm.server import journal
 from flm.server.anthropic import CountBody, MessagesBody
-from flm.server.apis import CHATS, COUNTS, MESSAGES
+from flm.server.apis import CHATS, COUNTS, MESSAGES, OLLAMA_CHATS, OLLAMA_PROMPTS
 from flm.server.documented import documented
 from flm.server.generate import ClientLeft, Generation
 from flm.server.journal import CLIENT_CLOSED_REQUEST
 from flm.server.metrics import Served
 from flm.server.news import News
+from flm.server.ollama import OllamaChatBody, OllamaGenerateBody
+from flm.server.ollama_replies import LineReplies
 from flm.server.openai import ChatBody, CompletionBody
 from flm.server.prepare import Preparation, Prepared
 from flm.server.reasons import note_reason
@@ -50,6 +54,16 @@ def routes(settings: Settings, residence: Residence, served: Served, news: News)
         tokens = await understood(request, partial(preparation.count, COUNTS))
         return Json({"input_tokens": tokens})
 
+    if settings.ollama:
+
+        @router.post("/api/chat", openapi_extra=documented(OllamaChatBody))
+        async def ollama_chat(request: Request) -> Response:
+            return await answer(request, partial(preparation.chat, OLLAMA_CHATS))
+
+        @router.post("/api/generate", openapi_extra=documented(OllamaGenerateBody))
+        async def ollama_generate(request: Request) -> Response:
+            return await answer(request, partial(preparation.chat, OLLAMA_PROMPTS))
+
     async def understood(
         request: Request, prepare: Callable[[Mapping[str, Any], str | None], T]
     ) -> T:
@@ -60,7 +74,10 @@ def routes(settings: Settings, residence: Residence, served: Served, news: News)
     async def answer(
         request: Request, prepare: Callable[[Mapping[str, Any], str | None], Prepared]
     ) -> Response:
-        return await _run(request, await understood(request, prepare), settings, served, news)
+        prepared = await understood(request, prepare)
+        if isinstance(prepared.replies, LineReplies) and not prepared.prompts:
+            return Json(prepared.replies.loaded())
+        return await _run(request, prepared, settings, served, news)
 
     return router
 

@@ -1,12 +1,12 @@
 """Errors as clients read them: a status, and an object that says what to do.
 
-It is OpenAI's, or Anthropic's where the path is one of theirs.
+It is OpenAI's, or Anthropic's or Ollama's where the path is one of theirs.
 """
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from flm.errors import (
     BadRequest,
@@ -18,8 +18,11 @@ from flm.errors import (
 )
 from flm.server.wire import Json
 
+ModelT = TypeVar("ModelT", bound=BaseModel)
+
 SHOWN_CHARS_MAX = 80  # of a refused value
 MESSAGES = "/v1/messages"
+OLLAMA = "/api"  # and FastFlowLM's own
 TYPES = {  # Anthropic's words, by status
     401: "authentication_error",
     403: "permission_error",
@@ -58,6 +61,11 @@ def message_fault(error: FlmError) -> dict[str, Any]:
     return {"type": "error", "error": inner, "request_id": None}
 
 
+def plain_fault(error: FlmError) -> dict[str, Any]:
+    """Ollama's: a text."""
+    return {"error": _with_fix(error)}
+
+
 def fault_response(
     error: FlmError, path: str = "", headers: Mapping[str, str] | None = None
 ) -> Json:
@@ -69,9 +77,7 @@ def fault_response(
         headers["Connection"] = "close"
     if error.status == 401:
         headers["WWW-Authenticate"] = "Bearer"
-    messages = path == MESSAGES or path.startswith(f"{MESSAGES}/")
-    body = message_fault(error) if messages else fault(error)
-    return Json(body, status_code=error.status, headers=headers)
+    return Json(_worded(path)(error), status_code=error.status, headers=headers)
 
 
 def internal(error: BaseException) -> FlmError:
@@ -81,7 +87,15 @@ def internal(error: BaseException) -> FlmError:
     return FlmError("The server failed on this request", fix="see its log; other requests go on")
 
 
-def not_valid(error: ValidationError, body: Mapping[str, Any]) -> BadRequest:
+def valid(kind: type[ModelT], fields: Mapping[str, Any]) -> ModelT:
+    """The body that the fields of one make. Raises BadRequest."""
+    try:
+        return kind.model_validate(fields)
+    except ValidationError as error:
+        raise _not_valid(error, fields) from error
+
+
+def _not_valid(error: ValidationError, body: Mapping[str, Any]) -> BadRequest:
     """The first thing wrong with a body: which field, what it should be and what it is."""
     details = error.errors(include_url=False)
     first = _place(details[0]["loc"], body)
@@ -93,6 +107,13 @@ def not_valid(error: ValidationError, body: Mapping[str, Any]) -> BadRequest:
         return BadRequest(f"{first} is missing", fix=f"send {first}", param=first)
     what = " or ".join(dict.fromkeys(word[0].lower() + word[1:] for word in wanted))
     return BadRequest(f"{first} is {shown}: {what}", fix=f"change {first}", param=first)
+
+
+def _worded(path: str) -> Callable[[FlmError], dict[str, Any]]:
+    for root, words in ((MESSAGES, message_fault), (OLLAMA, plain_fault)):
+        if path == root or path.startswith(f"{root}/"):
+            return words
+    return fault
 
 
 def _with_fix(error: FlmError) -> str:

@@ -1,39 +1,202 @@
-"""The two Ollama routes that Lemonade and chat apps poll to see whether a server is up."""
+"""Ollama's request bodies, and what they mean in our own nouns."""
 
-from datetime import UTC, datetime
+import dataclasses
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Response
+from pydantic import BeforeValidator, Field
 
-from flm import __version__
-from flm.server.residence import Residence
-from flm.server.wire import Json
+from flm.core.chat import Conversation, Message, ToolCall
+from flm.core.request import SamplingParams
+from flm.engine.conversation import Terms
+from flm.server.bodies import (
+    AskingBody,
+    Body,
+    Many,
+    SamplingBody,
+    Whole,
+    effort_known,
+    not_supported,
+    refuse_fields,
+    sampling,
+    stop_strings,
+)
+from flm.server.content import flat_text
+from flm.server.openai import tools_known
+from flm.server.policies import arranged
+from flm.settings import Settings
+
+# What they would do to the reply, we cannot do yet; None and these values do nothing.
+UNSUPPORTED: Mapping[str, tuple[object, ...]] = {
+    "context": ([],),
+    "format": ("",),
+    "logprobs": (False,),
+    "suffix": ("",),
+    "template": ("",),
+    "top_logprobs": (0,),
+}
+UNSUPPORTED_OPTIONS: Mapping[str, tuple[object, ...]] = {
+    "mirostat": (0,),
+    "tfs_z": (1,),
+    "typical_p": (1,),
+}
 
 
-def routes(residence: Residence) -> APIRouter:
-    router = APIRouter()
+def _streaming(value: object) -> object:
+    """Ollama streams unless told not to."""
+    return True if value is None else value
 
-    @router.get("/api/tags")
-    async def tags() -> Response:
-        card = residence.resident.card
-        entry = {
-            "name": card.tag,
-            "model": card.tag,
-            "modified_at": datetime.fromtimestamp(residence.settled_at, UTC).isoformat(),
-            "size": card.file_bytes,
-            "digest": card.sha256 or "",
-            "details": {
-                "parent_model": "",
-                "format": "onnx",
-                "family": card.family,
-                "families": [card.family],
-                "parameter_size": card.parameter_size,
-                "quantization_level": card.quantization,
-            },
-        }
-        return Json({"models": [entry]})
 
-    @router.get("/api/version")
-    async def version() -> Response:
-        return Json({"version": __version__})
+class Options(SamplingBody):
+    """`num_ctx`: the window was settled when the model was loaded."""
 
-    return router
+    num_predict: Whole = Field(None, ge=-(2**31), lt=2**31)
+    num_ctx: Whole = Field(None, ge=0, lt=2**31)
+    stop: str | Many[str] | None = None
+    repetition_penalty: float | None = Field(None, alias="repeat_penalty", ge=0.01, le=10)
+    repeat_last_n: Whole = Field(None, ge=-1, lt=2**31)
+
+
+class OllamaBody(AskingBody):
+    """What chats and plain prompts share."""
+
+    stream: Annotated[bool | None, BeforeValidator(_streaming)] = True
+    think: bool | str | None = None
+    options: Options | None = None
+
+    @property
+    def chosen(self) -> Options:
+        return self.options or Options.model_validate({})
+
+    @property
+    def window_wanted(self) -> int:
+        return self.chosen.num_ctx or 0
+
+
+class OllamaFunction(Body):
+    name: str
+    arguments: dict[str, Any] | None = None
+
+
+class OllamaCall(Body):
+    id: str | None = None
+    function: OllamaFunction
+
+
+class OllamaMessage(Body):
+    role: Literal["system", "user", "assistant", "tool"]
+    content: str | None = None
+    thinking: str | None = None
+    images: Many[str] | None = None
+    tool_calls: Many[OllamaCall] | None = None
+    tool_name: str | None = None
+    tool_call_id: str | None = None
+
+
+class OllamaChatBody(OllamaBody):
+    """No messages: the model is only to be there."""
+
+    messages: Many[OllamaMessage] | None = None
+    tools: Many[dict[str, Any]] | None = None
+
+    @property
+    def asks(self) -> bool:
+        return bool(self.messages)
+
+
+class OllamaGenerateBody(OllamaBody):
+    """No prompt: the same. `raw`: the prompt is all there is, without a template."""
+
+    prompt: str | None = None
+    system: str | None = None
+    images: Many[str] | None = None
+    raw: bool | None = None
+
+    @property
+    def asks(self) -> bool:
+        return bool(self.prompt)
+
+
+def refuse_unsupported(body: OllamaBody) -> None:
+    """Raises UnsupportedFeature for a field that asks for more than we can do."""
+    refuse_fields(body, UNSUPPORTED)
+    refuse_fields(body.chosen, UNSUPPORTED_OPTIONS, within="options.")
+    if isinstance(body, OllamaGenerateBody) and body.raw and body.system:
+        raise not_supported("system", "system has no place in a raw prompt")
+
+
+def prompt(body: OllamaGenerateBody, *, model: str, settings: Settings) -> Conversation | str:
+    """A chat of one message, unless it is raw."""
+    if body.raw and body.prompt:
+        return body.prompt
+    return conversation(body, model=model, settings=settings)
+
+
+def conversation(
+    body: OllamaChatBody | OllamaGenerateBody, *, model: str, settings: Settings
+) -> Conversation:
+    effort = effort_known(body.think, param="think") if isinstance(body.think, str) else None
+    thinking = effort != "none" if effort else body.think
+    return Conversation(
+        arranged(
+            _messages(body, model),
+            system=settings.system_message_policy,
+            developer=settings.developer_message_policy,
+        ),
+        tools=tools_known(body.tools or []) if isinstance(body, OllamaChatBody) else (),
+        thinking=thinking if isinstance(thinking, bool) else None,
+        reasoning_effort=None if effort == "none" else effort,
+    )
+
+
+def terms(body: OllamaBody, defaults: SamplingParams) -> Terms:
+    """How the reply is to be chosen and ended: the card's defaults where the body is silent."""
+    options = body.chosen
+    limit = options.num_predict or 0
+    return Terms(
+        sampling=_within(sampling(options, defaults), options.repeat_last_n),
+        max_tokens=limit if limit > 0 else None,
+        stop=stop_strings(options.stop, param="options.stop"),
+        priority=body.priority,
+    )
+
+
+def _within(chosen: SamplingParams, window: int | None) -> SamplingParams:
+    """With penalties that look back so far: -1 is all the way, 0 not at all."""
+    if window is None:
+        return chosen
+    if window == 0:
+        none = {"repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
+        return dataclasses.replace(chosen, **none)  # type: ignore[arg-type]
+    return dataclasses.replace(chosen, penalty_window=window if window > 0 else None)
+
+
+def _messages(body: OllamaChatBody | OllamaGenerateBody, model: str) -> list[Message]:
+    if isinstance(body, OllamaChatBody):
+        given = enumerate(body.messages or [])
+        return [_message(message, f"messages[{index}]", model) for index, message in given]
+    system = [Message("system", body.system)] if body.system else []
+    return [*system, Message("user", _text(body.prompt, body.images, "", model))]
+
+
+def _message(body: OllamaMessage, place: str, model: str) -> Message:
+    return Message(
+        role=body.role,
+        content=_text(body.content, body.images, f"{place}.", model),
+        reasoning=body.thinking or None,
+        tool_calls=tuple(map(_tool_call, body.tool_calls or ())),
+        tool_call_id=body.tool_call_id,
+        name=body.tool_name,
+    )
+
+
+def _text(text: str | None, images: list[str] | None, place: str, model: str) -> str | None:
+    """With what is said of pictures, which stand beside it."""
+    flat_text([{"type": "image"} for _ in images or ()], place=f"{place}images", model=model)
+    return text
+
+
+def _tool_call(body: OllamaCall) -> ToolCall:
+    arguments = json.dumps(body.function.arguments or {}, ensure_ascii=False)
+    return ToolCall(body.id or "", body.function.name, arguments)

@@ -15,6 +15,7 @@ from flm.server.bodies import (
     AskingBody,
     Body,
     Many,
+    SamplingBody,
     Whole,
     effort_known,
     not_supported,
@@ -68,7 +69,7 @@ class StreamOptions(Body):
     include_usage: bool | None = None
 
 
-class ReplyBody(AskingBody):
+class ReplyBody(AskingBody, SamplingBody):
     """What chat and plain completions share."""
 
     # Which of several servers to ask. Here every kept prompt is near, and found by its tokens: the
@@ -159,7 +160,7 @@ def conversation(body: ChatBody, *, model: str, settings: Settings) -> Conversat
             system=settings.system_message_policy,
             developer=settings.developer_message_policy,
         ),
-        tools=_tools(body.tools or []),
+        tools=tools_known(body.tools or []),
         thinking=thinking,
         reasoning_effort=effort,
         template_kwargs=kwargs,
@@ -236,7 +237,7 @@ def _thinking(body: ChatBody) -> tuple[str | None, bool | None, dict[str, Any]]:
     return None if effort == "none" else effort, thinking, kwargs
 
 
-def _tools(given: list[dict[str, Any]]) -> tuple[Mapping[str, Any], ...]:
+def tools_known(given: list[dict[str, Any]]) -> tuple[Mapping[str, Any], ...]:
     """Function tools as they came, key by key: their text opens the prompt, and must not vary.
 
     Only a mark for the cache is taken off, which a client moves from tool to tool.

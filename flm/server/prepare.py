@@ -4,10 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import ValidationError
-
 from flm import console
-from flm.core.chat import Conversation
 from flm.engine.answer import Answer
 from flm.engine.conversation import Conversations
 from flm.engine.residency import Resident
@@ -15,7 +12,7 @@ from flm.errors import BadRequest, PromptTooLong
 from flm.server.apis import CHATS, Api, BodyT
 from flm.server.bodies import AskingBody
 from flm.server.domains import domain_of
-from flm.server.faults import not_valid
+from flm.server.faults import valid
 from flm.server.openai import CHOICES_MAX, CompletionBody, refuse_unsupported, terms
 from flm.server.replies import TEXT, ChunkReplies
 from flm.server.residence import Residence
@@ -41,7 +38,7 @@ class Preparation:
     def __init__(self, settings: Settings, residence: Residence) -> None:
         self._settings = settings
         self._residence = residence
-        self._untold: set[str] = set()  # models whose clients' tools were said to be left out
+        self._said: set[tuple[str, str]] = set()  # of which models, and on what
 
     def either(self, fields: Mapping[str, Any], key: str | None) -> Prepared:
         """As a plain completion if it has a prompt, else as a chat."""
@@ -51,15 +48,19 @@ class Preparation:
         body = self._valid(api.body, fields)
         api.refuse(body)
         resident = self._residence.find(body.model)
-        asked = api.conversation(body, model=resident.card.tag, settings=self._settings)
-        self._warn_of_tools(asked, resident)
+        self._warn_of_window(body.window_wanted, resident)
         replies = api.replies(body, resident)
-        answers = Conversations(resident).chat(
-            asked,
-            api.terms(body, resident.card.sampling),
-            request_id=replies.id,
-            domain=self.domain(key, body.cache_salt),
-        )
+        if not body.asks:
+            return Prepared(body, replies, resident, [])
+        asked = api.conversation(body, model=resident.card.tag, settings=self._settings)
+        agreed = api.terms(body, resident.card.sampling)
+        conversations = Conversations(resident)
+        domain = self.domain(key, body.cache_salt)
+        if isinstance(asked, str):
+            answers = conversations.text(asked, agreed, request_id=replies.id, domain=domain)
+        else:
+            self._warn_of_tools(len(asked.tools), resident)
+            answers = conversations.chat(asked, agreed, request_id=replies.id, domain=domain)
         return Prepared(body, replies, resident, [answers])
 
     def count(self, api: Api[BodyT], fields: Mapping[str, Any], key: str | None) -> int:
@@ -96,21 +97,23 @@ class Preparation:
 
     def _valid(self, kind: type[BodyT], fields: Mapping[str, Any]) -> BodyT:
         _refuse_many(fields.get("messages"), self._settings.messages_max)
-        try:
-            return kind.model_validate(fields)
-        except ValidationError as error:
-            raise not_valid(error, fields) from error
+        return valid(kind, fields)
 
-    def _warn_of_tools(self, asked: Conversation, resident: Resident) -> None:
-        """Once a model, for agents send the same tools again and again."""
-        tag = resident.card.tag
-        if not asked.tools or tag in self._untold or resident.template.tells_of_tools:
-            return
-        self._untold.add(tag)
-        console.warn(
-            f"{tag} is told of no tools, for its chat template writes none: the "
-            f"{len(asked.tools)} that a client sent are left out (this is said once)"
-        )
+    def _warn_of_tools(self, tools: int, resident: Resident) -> None:
+        if tools and not resident.template.tells_of_tools:
+            told = f"is told of no tools, for its chat template writes none: the {tools} that a "
+            self._warn_once(resident, "tools", told + "client sent are left out")
+
+    def _warn_of_window(self, wanted: int, resident: Resident) -> None:
+        if wanted > resident.context_length:
+            told = f"was loaded with a window of {resident.context_length:,} tokens: a num_ctx of "
+            self._warn_once(resident, "num_ctx", told + f"{wanted:,} does not widen it")
+
+    def _warn_once(self, resident: Resident, topic: str, told: str) -> None:
+        """For agents send the same again and again."""
+        if (resident.card.tag, topic) not in self._said:
+            self._said.add((resident.card.tag, topic))
+            console.warn(f"{resident.card.tag} {told} (this is said once)")
 
     def domain(self, key: str | None, salt: str | None) -> str:
         return domain_of(key, salt, shared=self._settings.prefix_shared)

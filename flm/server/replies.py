@@ -99,6 +99,7 @@ TEXT = Form(
 class ChunkReplies:
     """Writes one request's replies in a form."""
 
+    media_type = "text/event-stream"
     ping = b": ping\n\n"
 
     def __init__(self, form: Form, body: ReplyBody, resident: Resident) -> None:

@@ -1,4 +1,4 @@
-"""Server-sent events: the stream of one generation, with pings while there is nothing to say.
+"""The stream of one generation, in an API's own frames, with pings while there is nothing to say.
 
 Headers go out at once; what fails later is told inside the stream, which then ends.
 """
@@ -24,8 +24,11 @@ class Replies(Protocol):
     """One request's replies as an API words them: in frames of a stream, or whole."""
 
     id: str
-    ping: bytes  # there is nothing to say yet
 
+    @property
+    def media_type(self) -> str: ...  # of a stream
+    @property
+    def ping(self) -> bytes: ...  # there is nothing to say yet
     def opening(self, choice: Choice) -> bytes: ...  # it has a lane
     def pieces(self, choice: Choice) -> bytes: ...  # what it has to say since
     def closing(self, choice: Choice, generation: Generation) -> bytes: ...  # it has ended
@@ -36,8 +39,6 @@ class Replies(Protocol):
 
 class EventStream(Response):
     """Runs the generation when it is sent, and cancels it when the client is gone."""
-
-    media_type = "text/event-stream"
 
     def __init__(
         self,
@@ -53,7 +54,7 @@ class EventStream(Response):
         `background` is for after a good end.
         """
         headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
-        super().__init__(headers=headers, background=background)
+        super().__init__(headers=headers, media_type=replies.media_type, background=background)
         del self.headers["content-length"]
         self._generation = generation
         self._replies = replies

@@ -35,6 +35,7 @@ class ChatTemplate:
     def __init__(self, source: str, *, bos_token: str, eos_token: str) -> None:
         if len(source) > SOURCE_CHARS_MAX:
             raise BadModelFile(f"the chat template has more than {SOURCE_CHARS_MAX:,} characters")
+        self.source = source
         self._tokens = {"bos_token": bos_token, "eos_token": eos_token}
         self._template = _compile(source)
         # For a text without languages, where the model's own template takes none.
