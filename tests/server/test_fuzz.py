@@ -63,7 +63,7 @@ def test_no_request_is_answered_with_500(schema: Any, mode: str) -> None:
             assert response.status_code < 500, response.text
             if response.status_code >= 400 and case.method != "HEAD":
                 error = response.json()["error"]  # a text below /api, as Ollama has it
-            assert error if isinstance(error, str) else error["message"]
+                assert error if isinstance(error, str) else error["message"]
 
         attack()
     wanted = 200 if mode == "POSITIVE" else 400
