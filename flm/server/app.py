@@ -8,9 +8,19 @@ from starlette.requests import ClientDisconnect
 
 from flm import __version__
 from flm.errors import FlmError, NoSuchMethod, NoSuchPath
-from flm.server import endpoints, journal, metrics, models, news, ollama_models, prefix_cache
+from flm.server import (
+    endpoints,
+    fastflowlm,
+    journal,
+    metrics,
+    models,
+    news,
+    ollama_models,
+    prefix_cache,
+)
 from flm.server.anthropic import CountBody, MessagesBody
 from flm.server.documented import openapi
+from flm.server.fastflowlm import CancelBody
 from flm.server.faults import fault_response, internal
 from flm.server.guard import Guard
 from flm.server.journal import CLIENT_CLOSED_REQUEST
@@ -20,6 +30,7 @@ from flm.server.ollama_models import ShowBody
 from flm.server.openai import ChatBody, CompletionBody
 from flm.server.prefix_cache import WarmBody
 from flm.server.residence import Residence
+from flm.server.running import Running
 from flm.server.wire import Json
 from flm.settings import Settings
 
@@ -35,6 +46,7 @@ BODIES = (
     OllamaChatBody,
     OllamaGenerateBody,
     ShowBody,
+    CancelBody,
 )
 
 
@@ -45,13 +57,14 @@ def create_app(settings: Settings, residence: Residence) -> FastAPI:
         title="flm", version=__version__, docs_url=None, redoc_url=None, redirect_slashes=False
     )
     app.add_middleware(Guard, settings=settings)
-    served, told = Served(), news.News()
+    served, told, running = Served(), news.News(), Running()
     app.state.news = told
-    app.include_router(endpoints.routes(settings, residence, served, told))
+    app.include_router(endpoints.routes(settings, residence, served, told, running))
     app.include_router(prefix_cache.routes(settings, residence))
     app.include_router(metrics.routes(residence, served))
     app.include_router(news.routes(settings, residence, told))
     app.include_router(models.routes(residence))
+    app.include_router(fastflowlm.routes(settings, residence, running))
     if settings.ollama:
         app.include_router(ollama_models.routes(settings, residence))
     _add_small_routes(app, residence)

@@ -17,6 +17,7 @@ from flm.server.residence import CLASSES, split_class
 
 STOPS_MAX, STOP_CHARS_MAX = 16, 256
 SALT_CHARS_MAX = 256
+ID_CHARS_MAX = 256
 TEMPERATURE_MIN = 1e-3  # below, the likeliest token is as good as certain: greedy
 SAMPLING = (  # fields that mean the same in SamplingParams
     "temperature",
@@ -79,6 +80,7 @@ class AskingBody(Body):
     model: str
     class_: Literal["interactive", "agent"] | None = Field(None, alias="class")
     cache_salt: str | None = Field(None, min_length=1, max_length=SALT_CHARS_MAX)
+    request_id: str | None = Field(None, max_length=ID_CHARS_MAX)  # by which it may be cancelled
     stream: bool | None = None
 
     @property

@@ -26,6 +26,7 @@ from flm.server.prepare import Preparation, Prepared
 from flm.server.reasons import note_reason
 from flm.server.reporter import Reporter
 from flm.server.residence import Residence
+from flm.server.running import Running
 from flm.server.sse import EventStream
 from flm.server.wire import Json, parse_object, read_body
 from flm.settings import Settings
@@ -33,7 +34,9 @@ from flm.settings import Settings
 T = TypeVar("T")
 
 
-def routes(settings: Settings, residence: Residence, served: Served, news: News) -> APIRouter:
+def routes(
+    settings: Settings, residence: Residence, served: Served, news: News, running: Running
+) -> APIRouter:
     router = APIRouter()
     preparation = Preparation(settings, residence)
 
@@ -77,17 +80,24 @@ def routes(settings: Settings, residence: Residence, served: Served, news: News)
         prepared = await understood(request, prepare)
         if isinstance(prepared.replies, LineReplies) and not prepared.prompts:
             return Json(prepared.replies.loaded())
-        return await _run(request, prepared, settings, served, news)
+        return await _run(request, prepared, settings, served, news, running)
 
     return router
 
 
 async def _run(
-    request: Request, prepared: Prepared, settings: Settings, served: Served, news: News
+    request: Request,
+    prepared: Prepared,
+    settings: Settings,
+    served: Served,
+    news: News,
+    running: Running,
 ) -> Response:
     replies, resident = prepared.replies, prepared.resident
     reporter = Reporter(news, resident, prepared.prompts[0][0].request)
     generation = Generation(Conversations(resident), prepared.prompts, admitted=reporter.admitted)
+    names = [name for name in (replies.id, prepared.body.request_id) if name]
+    running.name(generation, names, key=request.state.api_key)
     background = BackgroundTask(_read_ahead, generation)
     loop = asyncio.get_running_loop()
     reporter.asked()

@@ -93,12 +93,20 @@ class Generation:
         self._waiting: deque[Event] = deque()
         self._signalled = False
         self._left = False
+        self._cancelled = False
         self._ready = asyncio.Event()
         self._loop = asyncio.get_running_loop()
 
     @property
     def finished(self) -> bool:
         return all(choice.answer.finished for choice in self.choices)
+
+    def cancel(self) -> None:
+        """All its answers end as they are; those that have yet to begin do so to end at once."""
+        self._cancelled = True
+        for choice in self._running:
+            if not choice.answer.finished:
+                self._conversations.cancel(choice.answer)
 
     @asynccontextmanager
     async def running(self, receive: Receive) -> AsyncIterator[None]:
@@ -169,11 +177,11 @@ class Generation:
     def _submit(self, choice: Choice) -> None:
         self._conversations.submit(choice.answer, self._listen)
         self._running.add(choice)
+        if self._cancelled:
+            self._conversations.cancel(choice.answer)
 
     def _cancel(self) -> None:
-        for choice in self._running:
-            if not choice.answer.finished:
-                self._conversations.cancel(choice.answer)
+        self.cancel()
         self._running.clear()
 
     def _listen(self, event: Event) -> None:
