@@ -122,12 +122,18 @@ def test_the_front_door_and_health_answer(house: House) -> None:
     assert ask(house, "GET", "/health").json()["status"] == "ok"
 
 
-@pytest.mark.parametrize("path", ["/api/v1/models", "/nowhere", "/v1"])
+@pytest.mark.parametrize("path", ["/nowhere", "/v1"])
 def test_an_unknown_path_is_a_404_object(house: House, path: str) -> None:
-    """Agents take us for LM Studio if /api/v1/models answers."""
     response = ask(house, "GET", path)
     assert response.status_code == 404
     assert "/v1/chat/completions" in response.json()["error"]["fix"]
+
+
+def test_below_ollamas_root_it_is_a_404_with_a_text(house: House) -> None:
+    """Agents take us for LM Studio if this one answers."""
+    response = ask(house, "GET", "/api/v1/models")
+    assert response.status_code == 404
+    assert "/v1/chat/completions" in response.json()["error"]
 
 
 def test_a_wrong_method_is_a_405_object(house: House) -> None:
