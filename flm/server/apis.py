@@ -12,7 +12,7 @@ from flm.core.chat import Conversation
 from flm.core.request import SamplingParams
 from flm.engine.conversation import Terms
 from flm.engine.residency import Resident
-from flm.server import anthropic, ollama, openai
+from flm.server import anthropic, ollama, openai, responses
 from flm.server.anthropic import CountBody, MessagesBody
 from flm.server.anthropic_replies import MessageReplies
 from flm.server.bodies import AskingBody
@@ -20,6 +20,8 @@ from flm.server.ollama import OllamaChatBody, OllamaGenerateBody
 from flm.server.ollama_replies import LineReplies
 from flm.server.openai import ChatBody
 from flm.server.replies import CHAT, ChunkReplies
+from flm.server.responses import ResponsesBody
+from flm.server.responses_replies import ResponseReplies
 from flm.server.sse import Replies
 from flm.settings import Settings
 
@@ -52,6 +54,13 @@ CHATS = Api(
     openai.conversation,
     openai.terms,
     partial(ChunkReplies, CHAT),
+)
+RESPONSES = Api(
+    ResponsesBody,
+    responses.refuse_unsupported,
+    responses.conversation,
+    responses.terms,
+    ResponseReplies,
 )
 MESSAGES = Api(
     MessagesBody,

@@ -30,11 +30,12 @@ from flm.server.ollama_models import ShowBody
 from flm.server.openai import ChatBody, CompletionBody
 from flm.server.prefix_cache import WarmBody
 from flm.server.residence import Residence
+from flm.server.responses import ResponsesBody
 from flm.server.running import Running
 from flm.server.wire import Json
 from flm.settings import Settings
 
-ENDPOINTS = "try POST /v1/chat/completions, POST /v1/messages or GET /v1/models; "
+ENDPOINTS = "try POST /v1/chat/completions, /v1/responses, /v1/messages or GET /v1/models; "
 ENDPOINTS += "GET /openapi.json lists all there is"
 
 BODIES = (
@@ -43,6 +44,7 @@ BODIES = (
     WarmBody,
     MessagesBody,
     CountBody,
+    ResponsesBody,
     OllamaChatBody,
     OllamaGenerateBody,
     ShowBody,

@@ -1,6 +1,4 @@
-"""POST /v1/chat/completions, /v1/completions, /v1/messages, /api/chat and /api/generate: prepare,
-run, answer.
-"""
+"""All that is answered: OpenAI's, Anthropic's and Ollama's POST routes: prepare, run, answer."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -13,7 +11,7 @@ from starlette.background import BackgroundTask
 from flm.engine.conversation import Conversations
 from flm.server import journal
 from flm.server.anthropic import CountBody, MessagesBody
-from flm.server.apis import CHATS, COUNTS, MESSAGES, OLLAMA_CHATS, OLLAMA_PROMPTS
+from flm.server.apis import CHATS, COUNTS, MESSAGES, OLLAMA_CHATS, OLLAMA_PROMPTS, RESPONSES
 from flm.server.documented import documented
 from flm.server.generate import ClientLeft, Generation
 from flm.server.journal import CLIENT_CLOSED_REQUEST
@@ -26,6 +24,7 @@ from flm.server.prepare import Preparation, Prepared
 from flm.server.reasons import note_reason
 from flm.server.reporter import Reporter
 from flm.server.residence import Residence
+from flm.server.responses import ResponsesBody
 from flm.server.running import Running
 from flm.server.sse import EventStream
 from flm.server.wire import Json, parse_object, read_body
@@ -47,6 +46,10 @@ def routes(
     @router.post("/v1/completions", openapi_extra=documented(CompletionBody))
     async def completions(request: Request) -> Response:
         return await answer(request, preparation.text)
+
+    @router.post("/v1/responses", openapi_extra=documented(ResponsesBody))
+    async def responses(request: Request) -> Response:
+        return await answer(request, partial(preparation.chat, RESPONSES))
 
     @router.post("/v1/messages", openapi_extra=documented(MessagesBody))
     async def messages(request: Request) -> Response:

@@ -17,7 +17,6 @@ from flm.server.bodies import (
     Many,
     SamplingBody,
     Whole,
-    effort_known,
     not_supported,
     refuse_fields,
     sampling,
@@ -27,6 +26,7 @@ from flm.server.bodies import (
 )
 from flm.server.content import flat_text, languages, unmarked
 from flm.server.policies import arranged
+from flm.server.thinking import ThinkingBody, thinking
 from flm.settings import Settings
 
 CHOICES_MAX = 16  # replies asked for in one request: n times the prompts
@@ -111,12 +111,7 @@ class MessageBody(Body):
     prompt_cache_breakpoint: Any = None
 
 
-class Reasoning(Body):
-    effort: str | None = None
-    enabled: bool | None = None
-
-
-class ChatBody(ReplyBody):
+class ChatBody(ReplyBody, ThinkingBody):
     messages: Many[MessageBody] = Field(min_length=1)
     max_completion_tokens: Limit = Field(None, ge=1)
     tools: Many[dict[str, Any]] | None = None
@@ -124,11 +119,6 @@ class ChatBody(ReplyBody):
     response_format: dict[str, Any] | None = None
     logprobs: bool | None = None
     top_logprobs: Whole = Field(None, ge=0, le=LOGPROBS_MAX)
-    reasoning_effort: str | None = None
-    reasoning: Reasoning | None = None
-    think: bool | str | None = None
-    enable_thinking: bool | None = None
-    chat_template_kwargs: dict[str, Any] | None = None
 
 
 class CompletionBody(ReplyBody):
@@ -152,7 +142,7 @@ def refuse_unsupported(body: ReplyBody) -> None:
 
 
 def conversation(body: ChatBody, *, model: str, settings: Settings) -> Conversation:
-    effort, thinking, kwargs = _thinking(body)
+    effort, think, kwargs = thinking(body)
     messages = [_message(message, index, model) for index, message in enumerate(body.messages)]
     return Conversation(
         arranged(
@@ -161,7 +151,7 @@ def conversation(body: ChatBody, *, model: str, settings: Settings) -> Conversat
             developer=settings.developer_message_policy,
         ),
         tools=tools_known(body.tools or []),
-        thinking=thinking,
+        thinking=think,
         reasoning_effort=effort,
         template_kwargs=kwargs,
     )
@@ -209,32 +199,6 @@ def _logit_bias(given: Mapping[str, float] | None) -> dict[int, float]:
             fix='write token ids in decimal, as in {"42": -100}',
             param="logit_bias",
         ) from error
-
-
-def _thinking(body: ChatBody) -> tuple[str | None, bool | None, dict[str, Any]]:
-    """(effort, whether to think, what else the template is given), from all the ways to say it.
-
-    A plain yes or no outranks an effort; an effort other than "none" asks for thought.
-    """
-    kwargs = dict(body.chat_template_kwargs or {})
-    reasoning = body.reasoning or Reasoning()
-    given = (
-        body.reasoning_effort,
-        reasoning.effort,
-        body.think if isinstance(body.think, str) else None,
-        kwargs.pop("reasoning_effort", None),
-    )
-    effort = next((effort_known(each, param="reasoning_effort") for each in given if each), None)
-    switches = (
-        kwargs.pop("enable_thinking", None),
-        kwargs.pop("thinking", None),
-        body.enable_thinking,
-        body.think if isinstance(body.think, bool) else None,
-        reasoning.enabled,
-        None if effort is None else effort != "none",
-    )
-    thinking = next((bool(switch) for switch in switches if switch is not None), None)
-    return None if effort == "none" else effort, thinking, kwargs
 
 
 def tools_known(given: list[dict[str, Any]]) -> tuple[Mapping[str, Any], ...]:

@@ -35,11 +35,11 @@ def arranged(
     first = list(takewhile(lambda message: message.role == "system", others))
     rest = others[len(first) :]
     if system == "merge":
-        first = _joined(first)
+        first = joined(first)
     if developer == "into-system":
-        first = _joined([*first, *moved])
+        first = joined([*first, *moved])
     else:
-        first += _joined(moved) if developer == "one-after-system" else moved
+        first += joined(moved) if developer == "one-after-system" else moved
     return (*first, *rest)
 
 
@@ -77,8 +77,8 @@ def _without_billing(
     return placed
 
 
-def _joined(messages: Sequence[Message]) -> list[Message]:
-    """One message, or none of none; the first says what it is called."""
+def joined(messages: Sequence[Message]) -> list[Message]:
+    """One message, or none of none; the first says whose it is and what it is called."""
     if len(messages) < 2:
         return list(messages)
     content, marks = "", []

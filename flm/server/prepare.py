@@ -96,7 +96,7 @@ class Preparation:
         return Prepared(body, replies, resident, answers)
 
     def _valid(self, kind: type[BodyT], fields: Mapping[str, Any]) -> BodyT:
-        _refuse_many(fields.get("messages"), self._settings.messages_max)
+        _refuse_many(fields, self._settings.messages_max)
         return valid(kind, fields)
 
     def _warn_of_tools(self, tools: int, resident: Resident) -> None:
@@ -119,11 +119,13 @@ class Preparation:
         return domain_of(key, salt, shared=self._settings.prefix_shared)
 
 
-def _refuse_many(messages: object, messages_max: int) -> None:
+def _refuse_many(fields: Mapping[str, Any], messages_max: int) -> None:
     """Before they are looked at one by one."""
-    if isinstance(messages, list) and len(messages) > messages_max:
-        raise BadRequest(
-            f"messages has {len(messages):,} entries; {messages_max:,} are read",
-            fix="send fewer, or raise messages-max in flm.toml",
-            param="messages",
-        )
+    for name in ("messages", "input"):
+        given = fields.get(name)
+        if isinstance(given, list) and len(given) > messages_max:
+            raise BadRequest(
+                f"{name} has {len(given):,} entries; {messages_max:,} are read",
+                fix="send fewer, or raise messages-max in flm.toml",
+                param=name,
+            )

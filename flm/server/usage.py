@@ -70,6 +70,18 @@ def message_usage(answer: Answer) -> dict[str, Any]:
     }
 
 
+def response_usage(answer: Answer) -> dict[str, Any]:
+    """The same for /v1/responses."""
+    spent = _usage(answer)
+    return {
+        "input_tokens": spent.prompt_tokens,
+        "input_tokens_details": {"cached_tokens": spent.cached_tokens, "cache_write_tokens": 0},
+        "output_tokens": spent.completion_tokens,
+        "output_tokens_details": {"reasoning_tokens": answer.reasoning_tokens},
+        "total_tokens": spent.prompt_tokens + spent.completion_tokens,
+    }
+
+
 def _usage(answer: Answer) -> Usage:
     assert answer.usage is not None, "an answer is counted when it has ended"
     return answer.usage

@@ -14,7 +14,7 @@ schemathesis = pytest.importorskip("schemathesis")
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]
 
 EXAMPLES_MAX = 100
-BODIES = ("ChatBody", "CompletionBody", "MessagesBody", "CountBody")
+BODIES = ("ChatBody", "CompletionBody", "MessagesBody", "CountBody", "ResponsesBody")
 BODIES += ("OllamaChatBody", "OllamaGenerateBody", "Options")
 
 
@@ -29,7 +29,12 @@ def schema(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
             fields = document["components"]["schemas"][body]["properties"]
             if "model" in fields:
                 fields["model"] = {"enum": [CARD.tag]}
-            for limit in {"max_tokens", "max_completion_tokens", "num_predict"} & fields.keys():
+            for limit in {
+                "max_tokens",
+                "max_completion_tokens",
+                "max_output_tokens",
+                "num_predict",
+            } & fields.keys():
                 fields[limit] = {"type": "integer", "minimum": 1, "maximum": 4}
         loaded = schemathesis.openapi.from_dict(document)
         loaded.app = app
