@@ -29,3 +29,12 @@ plus_block(aie::accum<accfloat, 16> so_far, const float32::parts<16> &dot,
     so_far = aie::mac(so_far, total.high, least);
     return aie::mac(so_far, dot.high, scaled);
 }
+
+// so_far + dot * scales * unit, a power of two.
+inline aie::accum<accfloat, 16> plus_dot(const aie::accum<accfloat, 16> &so_far,
+                                         const float32::parts<16> &dot,
+                                         const aie::vector<bfloat16, 16> &scales,
+                                         const aie::vector<bfloat16, 16> &unit) {
+    const auto scaled = aie::mul(scales, unit).to_vector<bfloat16>();
+    return aie::mac(aie::mac(so_far, dot.low, scaled), dot.high, scaled);
+}

@@ -15,16 +15,19 @@ def golden(design: str, parameters: Mapping[str, int], random: np.random.Generat
 
 
 def product(
-    pack: Callable[[Array, Array, Array], Array],
+    pack: Callable[[Array, Array, Array | None], Array],
     exact: Callable[[Array, Array], Array],
     centre: int,
     parameters: Mapping[str, int],
     random: np.random.Generator,
+    block: int = reference.BLOCK,
 ) -> Golden:
+    """Blocks of 32 have minimums."""
     tokens, rows, columns = parameters["T"], parameters["N"], 256 * parameters["KB"]
     codes = random.integers(centre - 8, centre + 8, (rows, columns), np.uint8)
-    scales = np.exp2(random.integers(-9, -3, (rows, columns // reference.BLOCK))).astype(np.float32)
-    chunks = pack(codes, scales, scales * random.integers(-3, 4, scales.shape))
+    scales = np.exp2(random.integers(-9, -3, (rows, columns // block))).astype(np.float32)
+    minimum = scales * random.integers(-3, 4, scales.shape)
+    chunks = pack(codes, scales, minimum if block == reference.BLOCK else None)
     x = rounded(random.standard_normal((tokens, columns)))
     y = exact(x, chunks)
     return Golden([x, chunks, np.zeros_like(y, np.float32)], [Expected("y", y)])

@@ -4,15 +4,15 @@ from typing import Any
 
 import numpy as np
 
-from npu_kernels.qlinear.reference import CENTRE, COLUMNS, CORES, ROWS, dense, unpack
+from npu_kernels.qlinear.reference import CENTRE, dense, shape_of, unpack
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def qgemm(x: Array, chunks: Array) -> Array:
     """x [tokens, K] by chunks [fours, K / 256, 4, 5120]: float64 [tokens, 128 * fours]."""
-    shape = chunks.shape[0] * CORES * ROWS, chunks.shape[1] * COLUMNS
-    return np.asarray(x.astype(np.float64) @ dense(*unpack(chunks, *shape), CENTRE).T)
+    weights = dense(*unpack(chunks, *shape_of(chunks)), CENTRE)
+    return np.asarray(x.astype(np.float64) @ weights.T)
 
 
 def tiled(rows: Array) -> Array:

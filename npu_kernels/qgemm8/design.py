@@ -11,5 +11,10 @@ FOLDER = Path(__file__).parent
 
 
 def build(T: int, N: int, KB: int) -> Any:
-    kernels = [external(FOLDER, symbol, {"T": T}) for symbol in ("qgemm8", "qgemm8_finish")]
+    return product("qgemm8", T, N, KB)
+
+
+def product(symbol: str, T: int, N: int, KB: int) -> Any:
+    """By one of the kernels that multiply."""
+    kernels = [external(FOLDER, each, {"T": T}) for each in (symbol, "qgemm8_finish")]
     return multiplying(T, N, KB, kernels, CHUNK_BYTES)

@@ -17,16 +17,19 @@ def golden(design: str, parameters: Mapping[str, int], random: np.random.Generat
 
 
 def product(
-    pack: Callable[[Array, Array, Array], Array],
+    pack: Callable[[Array, Array, Array | None], Array],
     multiply: Callable[[Array, Array], Array],
     centre: int,
     parameters: Mapping[str, int],
     random: np.random.Generator,
+    block: int = reference.BLOCK,
 ) -> Golden:
+    """Blocks of 32 have minimums."""
     rows, columns = parameters["N"], parameters["K"]
     codes = random.integers(0, 2 * centre, (rows, columns), np.uint8)
-    scales = rounded(np.exp2(random.uniform(-12, -2, (rows, -(-columns // reference.BLOCK)))))
-    minimum = rounded(scales * random.standard_normal(scales.shape))
+    scales = rounded(np.exp2(random.uniform(-12, -2, (rows, columns // block))))
+    small = rounded(scales * random.standard_normal(scales.shape))
+    minimum = small if block == reference.BLOCK else None
     chunks = pack(codes, scales, minimum)
     x = rounded(random.standard_normal(-(-columns // 256) * 256))
     exact = multiply(chunks, reference.table(x))

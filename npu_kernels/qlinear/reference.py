@@ -73,7 +73,7 @@ def padded(
 ) -> tuple[Array, Array, Array]:
     """To whole chunks: what is added weighs nothing."""
     rows, columns = -codes.shape[0] % (CORES * ROWS), -codes.shape[1] % COLUMNS
-    blocks = -scales.shape[1] % BLOCKS
+    blocks = columns * scales.shape[1] // codes.shape[1]
     minimum = np.zeros_like(scales) if minimum is None else minimum
     return (
         np.pad(codes, ((0, rows), (0, columns)), constant_values=centre),
@@ -107,11 +107,15 @@ def activations(table: Array) -> Array:
 
 def qlinear(chunks: Array, table: Array) -> Array:
     """y float64 [128 * fours]: chunks [fours, K / 256, 4, 5120] by a table [K / 256, 576]."""
-    shape = chunks.shape[0] * CORES * ROWS, chunks.shape[1] * COLUMNS
-    return dense(*unpack(chunks, *shape), CENTRE) @ activations(table)
+    return dense(*unpack(chunks, *shape_of(chunks)), CENTRE) @ activations(table)
+
+
+def shape_of(chunks: Array) -> tuple[int, int]:
+    """Rows and columns, with those that weigh nothing."""
+    return chunks.shape[0] * CORES * ROWS, chunks.shape[1] * COLUMNS
 
 
 def dense(codes: Array, scales: Array, minimum: Array, centre: int) -> Array:
     """The weights, float64 [N, K]."""
-    blocks = (codes.astype(np.float64) - centre).reshape(len(codes), -1, BLOCK)
+    blocks = (codes.astype(np.float64) - centre).reshape(*scales.shape, -1)
     return np.asarray(blocks * scales[..., None] + minimum[..., None]).reshape(codes.shape)

@@ -1,13 +1,15 @@
-"""QLinear and QLinearMin of 8 bits in blocks of 32."""
+"""QLinear and QLinearMin of 8 bits in blocks of 32, QLinear in blocks of 16."""
 
 from pathlib import Path
 
 from npu_kernels.binding import Binding, Node
-from npu_kernels.qlinear.binding import product
-from npu_kernels.qlinear8.reference import pack
+from npu_kernels.qlinear.binding import Product, bound
+from npu_kernels.qlinear8 import reference
 
-BITS = 8
+FOLDER = Path(__file__).parent
+EIGHT = Product(FOLDER, "qlinear8", 8, 32, reference.pack)
+BY16 = Product(FOLDER, "qlinear8_by16", 8, 16, reference.pack_by16, minimum=False)
 
 
 def bind(node: Node) -> tuple[Binding, ...]:
-    return product(node, Path(__file__).parent, BITS, pack)
+    return bound(node, EIGHT) or bound(node, BY16)

@@ -17,7 +17,7 @@ from tests.models.drive import FIXTURES, Graph
 FOLDER = FIXTURES / "qwen35_k4v8"
 IDS = np.load(FOLDER / "expected.npz")["ids"]
 FUNCTIONS = {
-    *("QLinearMin", "RMSNorm", "AddRMSNorm", "HeadNorm", "SwiGLU", "Attention", "Gate"),
+    *("QLinear", "QLinearMin", "RMSNorm", "AddRMSNorm", "HeadNorm", "SwiGLU", "Attention", "Gate"),
     *("CausalConvSilu", "GatedDelta", "GatedRMSNorm"),
 }
 

@@ -26,6 +26,7 @@ SMALL = {
     "swiglu": {"N": 64},
     "qlinear": {"N": 64, "K": 288},
     "qlinear8": {"N": 64, "K": 288},
+    "qlinear8_by16": {"N": 64, "K": 288},
     "attention": {
         "HEADS": 4,
         "KV_HEADS": 2,
@@ -48,6 +49,7 @@ SMALL = {
     "gate": {"N": 64},
     "qgemm": {"T": 8, "N": 128, "KB": 1},
     "qgemm8": {"T": 8, "N": 128, "KB": 1},
+    "qgemm8_by16": {"T": 8, "N": 128, "KB": 1},
     "gated_delta_chunk": {"KH": 2, "H": 4, "W": 32, "SCALE": bits_of(0.25)},
 }
 DESIGNS = {each.wanted.design: each.wanted for each in shaped()}

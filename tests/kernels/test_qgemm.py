@@ -1,11 +1,11 @@
-"""qgemm and qgemm8: many tokens at once, as one by one but for bfloat16's rounding."""
+"""qgemm and both of qgemm8: many tokens at once, as one by one but for bfloat16's rounding."""
 
 import numpy as np
 import pytest
 
 from npu_kernels.bf16 import from_bits, rounded
 from npu_kernels.qgemm.reference import qgemm, tiled
-from npu_kernels.qgemm8.reference import qgemm8
+from npu_kernels.qgemm8.reference import qgemm8, qgemm8_by16
 from npu_kernels.qlinear import reference as four
 from npu_kernels.qlinear8 import reference as eight
 from tests.kernels.host import (
@@ -20,16 +20,23 @@ from tests.kernels.host import (
 )
 
 pytestmark = needs_compiler
-MODULES = {"qgemm": four, "qgemm8": eight}
-EXACT = {"qgemm": qgemm, "qgemm8": qgemm8}
+EXACT = {"qgemm": qgemm, "qgemm8": qgemm8, "qgemm8_by16": qgemm8_by16}
+PACK = {"qgemm": four.pack, "qgemm8": eight.pack, "qgemm8_by16": eight.pack_by16}
+CENTRE = {"qgemm": four.CENTRE, "qgemm8": eight.CENTRE, "qgemm8_by16": eight.CENTRE}
+BLOCK = {"qgemm": 32, "qgemm8": 32, "qgemm8_by16": 16}  # those of 16 have no minimums
+EACH = pytest.mark.parametrize("name", EXACT)
+
+
+def rig_of(name: str, sanitize: bool = False) -> Rig:
+    return Rig(name.removesuffix("_by16"), sanitize)
 
 
 def weights(random: np.random.Generator, name: str, rows: int, columns: int) -> Array:
     """Chunks."""
-    module = MODULES[name]
-    codes = random.integers(0, 2 * module.CENTRE, (rows, columns), np.uint8)
-    scales = rounded(np.exp2(random.uniform(-9, -5, (rows, columns // 32))))
-    return module.pack(codes, scales, rounded(scales * random.standard_normal(scales.shape)))
+    codes = random.integers(0, 2 * CENTRE[name], (rows, columns), np.uint8)
+    scales = rounded(np.exp2(random.uniform(-9, -5, (rows, columns // BLOCK[name]))))
+    minimum = rounded(scales * random.standard_normal(scales.shape))
+    return PACK[name](codes, scales, minimum if BLOCK[name] == 32 else None)
 
 
 def operands(x: Array) -> Array:
@@ -49,7 +56,7 @@ def run(rig: Rig, name: str, x: Array, chunks: Array) -> Array:
         sums, y = unwritten((tokens // 8, 4, 8, 8)), unwritten((tokens, 32))
         for start, (chunk, tiles) in enumerate(zip(group, given, strict=True)):
             rig(name, held(chunk), held(tiles), sums, tokens, start)
-        rig(f"{name}_finish", sums, y, tokens)
+        rig(f"{name.removesuffix('_by16')}_finish", sums, y, tokens)
         parts.append(y)
     return np.concatenate(parts, axis=1)
 
@@ -60,32 +67,33 @@ def test_rows_become_tiles() -> None:
 
 
 @pytest.mark.parametrize("sanitize", SANITIZERS)
-@pytest.mark.parametrize("name", MODULES)
+@EACH
 @pytest.mark.parametrize("tokens", [8, 24])
 def test_it_is_the_product(sanitize: bool, name: str, tokens: int) -> None:
-    random, rig = np.random.default_rng(tokens), Rig(name, sanitize)
+    random, rig = np.random.default_rng(tokens), rig_of(name, sanitize)
     chunks = weights(random, name, 64, 512)
     x = held(random.standard_normal((tokens, 512)).astype(np.float32))
     rig.check(run(rig, name, x, chunks), EXACT[name](x, chunks))
 
 
-@pytest.mark.parametrize("name", MODULES)
+@EACH
 def test_codes_are_exact(name: str) -> None:
     """Whole scales, no minimums, one activation: nothing is rounded."""
-    random, rig, module = np.random.default_rng(2), Rig(name), MODULES[name]
-    codes = random.integers(0, 2 * module.CENTRE, (32, 256), np.uint8)
-    chunks = module.pack(codes, np.exp2(random.integers(-3, 4, (32, 8))).astype(np.float32), None)
+    random, rig = np.random.default_rng(2), rig_of(name)
+    codes = random.integers(0, 2 * CENTRE[name], (32, 256), np.uint8)
+    scales = np.exp2(random.integers(-3, 4, (32, 256 // BLOCK[name]))).astype(np.float32)
+    chunks = PACK[name](codes, scales, None)
     x = held(np.zeros((8, 256), np.float32))
     x[np.arange(8), np.arange(8) * 33] = 1
     np.testing.assert_array_equal(run(rig, name, x, chunks), EXACT[name](x, chunks))
 
 
-@pytest.mark.parametrize("name", MODULES)
+@EACH
 @pytest.mark.parametrize(
     ("tokens", "rows", "slabs"), [(16, 384, 2), pytest.param(32, 2560, 10, marks=pytest.mark.slow)]
 )
 def test_the_design(name: str, tokens: int, rows: int, slabs: int) -> None:
-    random, rig = np.random.default_rng(4), Rig(name)
+    random, rig = np.random.default_rng(4), rig_of(name)
     chunks = weights(random, name, rows, 256 * slabs)
     x = random.standard_normal((tokens, 256 * slabs)).astype(np.float32)
     y = unwritten((tokens, rows))
@@ -96,11 +104,11 @@ def test_the_design(name: str, tokens: int, rows: int, slabs: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", MODULES)
+@EACH
 @pytest.mark.parametrize("model", ["qwen3.5:4b", "llama3.2:1b"])
 def test_real_shapes(name: str, model: str) -> None:
     """Some rows of the longest product."""
-    random, rig = np.random.default_rng(3), Rig(name)
+    random, rig = np.random.default_rng(3), rig_of(name)
     shape = rig.manifest.shapes[model]
     chunks = weights(random, name, 64, 256 * shape["KB"])
     x = held(random.standard_normal((shape["T"], 256 * shape["KB"])).astype(np.float32))

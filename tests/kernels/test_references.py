@@ -86,7 +86,7 @@ def test_swiglu() -> None:
 
 
 @pytest.mark.parametrize(("module", "bits"), [(four, 4), (eight, 8)])
-def test_qlinear(module: Any, bits: int) -> None:
+def test_qlinear_min(module: Any, bits: int) -> None:
     rows, columns = 32, 256
     codes = RANDOM.integers(0, 2**bits, (rows, columns), np.uint8)
     scales, minimum, x = normal(rows, 8) / 16, normal(rows, 8), normal(1, 1, columns)
@@ -100,6 +100,15 @@ def test_qlinear(module: Any, bits: int) -> None:
     sizes = {"K": columns, "N": rows, "bits": bits, "block_size": 32, "accuracy_level": 1}
     y = run(functions.qlinear_min(), feeds, **sizes, by_block=[0, 0, 8, 32])[0]
     wanted = four.dense(codes, scales, minimum, module.CENTRE) @ x[0, 0]
+    np.testing.assert_allclose(y[0, 0], wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_qlinear() -> None:
+    codes, scales = RANDOM.integers(0, 256, (32, 256), np.uint8), normal(32, 16) / 16
+    feeds = {"x": normal(1, 1, 256), "codes": codes.reshape(32, 16, 16), "scales": scales}
+    sizes = {"K": 256, "N": 32, "bits": 8, "block_size": 16, "accuracy_level": 1}
+    y = run(functions.qlinear(), feeds, **sizes)[0]
+    wanted = four.dense(codes, scales, np.zeros_like(scales), eight.CENTRE) @ feeds["x"][0, 0]
     np.testing.assert_allclose(y[0, 0], wanted, rtol=1e-4, atol=1e-4)
 
 
