@@ -90,7 +90,7 @@ class Conversations:
         self, text: str | Sequence[int], terms: Terms, *, request_id: str, domain: str = ""
     ) -> list[Answer]:
         """The same for a plain completion of text or token ids."""
-        tokens = self._encode(text) if isinstance(text, str) else list(text)
+        tokens = self.encode(text) if isinstance(text, str) else list(text)
         if not tokens:
             raise BadRequest("The prompt is empty", fix="send at least one token", param="prompt")
         vocabulary = self._resident.tokenizer.vocabulary
@@ -102,6 +102,18 @@ class Conversations:
             )
         prompt = text_prompt(tokens, domain=domain)
         return [Answer(each, None) for each in self._requests(prompt, terms, request_id)]
+
+    def encode(self, text: str, *, first: bool = True) -> list[int]:
+        """Plain text as the model was trained to read it: after its first token, if it has one and
+        `first` says so. Raises PromptTooLong where that is plain to see.
+        """
+        self._refuse_hopeless(len(text))
+        tokenizer = self._resident.tokenizer
+        tokens = tokenizer.encode(text)
+        if first and tokenizer.add_bos and tokenizer.bos_id not in tokens[:1]:
+            assert tokenizer.bos_id is not None
+            tokens.insert(0, tokenizer.bos_id)
+        return tokens
 
     def submit(self, answer: Answer, listener: Callable[[Event], None]) -> None:
         """Raises QueueFull. The listener is called on the engine's thread and must not wait."""
@@ -138,16 +150,6 @@ class Conversations:
             request = Request(f"{request.id}-ahead", prompt, NONE, 0, priority=Priority.IDLE)
             with suppress(FlmError):  # it is being unloaded
                 resident.thread.submit(request, _nobody_listens)
-
-    def _encode(self, text: str) -> list[int]:
-        """Plain text as the model was trained to read it: after its first token, if it has one."""
-        self._refuse_hopeless(len(text))
-        tokenizer = self._resident.tokenizer
-        tokens = tokenizer.encode(text)
-        if tokenizer.add_bos and tokenizer.bos_id not in tokens[:1]:
-            assert tokenizer.bos_id is not None
-            tokens.insert(0, tokenizer.bos_id)
-        return tokens
 
     def _refuse_hopeless(self, chars: int) -> None:
         """Megabytes too much are not worth encoding to say by how many tokens."""

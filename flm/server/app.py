@@ -17,6 +17,7 @@ from flm.server import (
     news,
     ollama_models,
     prefix_cache,
+    tokens,
 )
 from flm.server.anthropic import CountBody, MessagesBody
 from flm.server.documented import openapi
@@ -32,6 +33,7 @@ from flm.server.prefix_cache import WarmBody
 from flm.server.residence import Residence
 from flm.server.responses import ResponsesBody
 from flm.server.running import Running
+from flm.server.tokens import DetokenizeBody, TokenizeBody
 from flm.server.wire import Json
 from flm.settings import Settings
 
@@ -48,6 +50,8 @@ BODIES = (
     OllamaChatBody,
     OllamaGenerateBody,
     ShowBody,
+    TokenizeBody,
+    DetokenizeBody,
     CancelBody,
 )
 
@@ -66,6 +70,7 @@ def create_app(settings: Settings, residence: Residence) -> FastAPI:
     app.include_router(metrics.routes(residence, served))
     app.include_router(news.routes(settings, residence, told))
     app.include_router(models.routes(residence))
+    app.include_router(tokens.routes(settings, residence))
     app.include_router(fastflowlm.routes(settings, residence, running))
     if settings.ollama:
         app.include_router(ollama_models.routes(settings, residence))

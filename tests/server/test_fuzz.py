@@ -14,7 +14,14 @@ schemathesis = pytest.importorskip("schemathesis")
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]
 
 EXAMPLES_MAX = 100
-BODIES = ("ChatBody", "CompletionBody", "MessagesBody", "CountBody", "ResponsesBody")
+BODIES = (
+    "ChatBody",
+    "CompletionBody",
+    "MessagesBody",
+    "CountBody",
+    "ResponsesBody",
+    "TokenizeBody",
+)
 BODIES += ("OllamaChatBody", "OllamaGenerateBody", "Options")
 
 
