@@ -1,4 +1,4 @@
-"""POST /tokenize, /detokenize, /apply-template: what a model reads, as llama.cpp and vLLM say it."""
+"""POST /tokenize, /detokenize, /apply-template: what a model reads, as llama.cpp and vLLM do."""
 
 import asyncio
 from collections.abc import Callable, Mapping
