@@ -23,6 +23,7 @@
   - DeviceUnavailable          -   the device cannot be opened or failed its self-test
   - DeviceFailed              500  a pass failed; the request ends, the server does not
     · PassCancelled            -   a pass was ended on purpose (never reaches a client)
+  - GrammarFailed             500  a reply could not be held to what was asked; others go on
   - DeviceLost                500  it ended with all it held; what ran starts over, within limits
     · DeviceFault             500  by a mistake of ours, which would come again: what ran fails
   - ServerAddressInUse         -
@@ -169,6 +170,10 @@ class DeviceFailed(FlmError):
 
 class PassCancelled(DeviceFailed):
     pass
+
+
+class GrammarFailed(FlmError):
+    code = "grammar_failed"
 
 
 class DeviceLost(FlmError):

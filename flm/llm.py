@@ -20,6 +20,7 @@ from flm.engine.answer import Answer
 from flm.engine.conversation import Conversations, Terms
 from flm.engine.residency import Resident, load
 from flm.settings import Settings, load_settings
+from flm.text.constraint import Format
 
 Messages = str | Sequence[Message | Mapping[str, Any]]
 Tools = Sequence[Mapping[str, Any]]
@@ -50,6 +51,8 @@ class Stream(Iterator[Delta]):
             if self._answer.finished:
                 raise StopIteration
             self._due = self._answer.read(self._events.get())
+            if self._answer.full and not self._answer.finished:
+                self.close()
             self._said += self._due
             if self._answer.finished:
                 self._conversations.ended(self._answer)
@@ -81,9 +84,9 @@ class Stream(Iterator[Delta]):
 
 
 class LLM:
-    """Terms are `max_tokens`, `stop`, `ignore_eos` and the fields of SamplingParams.
-
-    Where they are silent, the card speaks.
+    """Terms are `max_tokens`, `stop`, `ignore_eos`, `schema` (the reply is JSON, valid by it),
+    `must_call` (names of tools, one of which is called; none: any of them), `calls_max` and the
+    fields of SamplingParams. Where they are silent, the card speaks.
     """
 
     def __init__(self, resident: Resident) -> None:
@@ -145,10 +148,20 @@ class LLM:
         max_tokens: int | None = None,
         stop: Sequence[str] = (),
         ignore_eos: bool = False,
+        schema: Mapping[str, Any] | None = None,
+        must_call: Sequence[str] | None = None,
+        calls_max: int | None = None,
         **sampling: Any,
     ) -> Terms:
-        chosen = replace(self.resident.card.sampling, **sampling)
-        return Terms(chosen, max_tokens=max_tokens, stop=tuple(stop), ignore_eos=ignore_eos)
+        return Terms(
+            replace(self.resident.card.sampling, **sampling),
+            max_tokens=max_tokens,
+            stop=tuple(stop),
+            ignore_eos=ignore_eos,
+            format=None if schema is None else Format(schema, "schema"),
+            must_call=None if must_call is None else tuple(must_call),
+            calls_max=calls_max,
+        )
 
 
 def _messages(messages: Messages) -> tuple[Message, ...]:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from flm.core.grammar import Grammar
 from flm.core.prompt import Prompt
 
 
@@ -37,7 +38,8 @@ class Request:
     """`max_tokens` is already clamped to what the context length leaves; 0: only read the prompt.
 
     `reuse` False: the prompt is read from its first token, and nothing of it is kept.
-    `shown` are special tokens that are part of the reply's text.
+    `shown` are special tokens that are part of the reply's text. `grammar`: what that may be; of
+    what is kept of the prompt it is no part.
     """
 
     id: str
@@ -49,3 +51,4 @@ class Request:
     priority: Priority = Priority.INTERACTIVE
     reuse: bool = True
     shown: frozenset[int] = frozenset()
+    grammar: Grammar | None = None

@@ -25,7 +25,8 @@ class Answer:
 
     Invariants:
       * `reason` and `usage` are set together, by the last event, after which nothing is read.
-      * The deltas of all reads tell all that the reply says: thoughts, content and tool calls.
+      * The deltas of all reads tell all that the reply says: thoughts, content and tool calls, up
+        to the call that is one too many.
     """
 
     def __init__(
@@ -34,6 +35,7 @@ class Answer:
         reader: Reader | None,
         conversation: Conversation | None = None,
         begun: str = "",
+        calls_max: int | None = None,
     ) -> None:
         """`conversation`: the messages that were rendered, None for a plain completion; `begun`:
         what the client wrote of the reply.
@@ -46,6 +48,8 @@ class Answer:
         self.stop: str | None = None  # the stop string that ended it
         self.usage: Usage | None = None
         self.reasoning_tokens = 0
+        self.full = False  # it has all the calls it may have, and goes on: to be cancelled
+        self._calls_max = calls_max
         self._reader = reader
         self._begun = begun
         self._said: list[Delta] = []
@@ -92,9 +96,19 @@ class Answer:
     def read(self, event: Event) -> list[Delta]:
         """What the event adds to the reply. Raises a Failed event's error."""
         assert not self.finished, f"{self.request.id} goes on after its end"
-        deltas = self._read(event)
+        deltas = self._within(self._read(event))
         self._said += deltas
         return deltas
+
+    def _within(self, deltas: list[Delta]) -> list[Delta]:
+        length = 0 if self.full else len(deltas)
+        for place, delta in enumerate(deltas[:length]):
+            if delta.kind is DeltaKind.CALL and delta.index == self._calls_max:
+                self.full, length = True, place
+                break
+        if self.full and self.finished:
+            self.reason = FinishReason.STOP
+        return deltas[:length]
 
     def _read(self, event: Event) -> list[Delta]:
         match event:

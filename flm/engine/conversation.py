@@ -12,17 +12,22 @@ from datetime import datetime
 
 from flm.core.chat import Conversation
 from flm.core.event import Event, FinishReason
+from flm.core.grammar import Grammar
 from flm.core.prompt import Boundary, BoundaryKind, Prompt
 from flm.core.request import Priority, Request, SamplingParams
 from flm.engine.answer import Answer
 from flm.engine.residency import Resident
 from flm.errors import BadRequest, FlmError, PromptTooLong
 from flm.prefix.boundaries import text_prompt
+from flm.text.constraint import CALLS_MAX, Format, Thought, reply_grammar
+from flm.text.dialects.dialect import Dialect, ToolList
+from flm.text.dialects.tagged import PLAIN
 
 OPENING_TOKENS_MAX = 8  # of a prompt's end, enough for the tag that opens a thought
 TOKEN_CHARS_MAX = 32  # on the average of a whole prompt; tables drawn with spaces come near
 TOKEN_CHARS_USUAL = 4
 NONE = SamplingParams()
+ANY_TOOL: tuple[str, ...] = ()
 # How a reply ends that may be gone on from.
 BY_ITSELF = (FinishReason.STOP, FinishReason.STOP_STRING, FinishReason.LENGTH)
 
@@ -31,6 +36,10 @@ BY_ITSELF = (FinishReason.STOP, FinishReason.STOP_STRING, FinishReason.LENGTH)
 class Terms:
     """How answers are chosen, ended and read. `max_tokens` None: as many as the context length
     leaves; `tool_calls` False: what looks like one is text.
+
+    After its thought, if there is one, a reply is held to `format` in what it says where it calls
+    nothing, and to `must_call`: one of these tools, or ANY_TOOL. `calls_max` None: as many calls as
+    the model makes.
     """
 
     sampling: SamplingParams
@@ -40,6 +49,9 @@ class Terms:
     n: int = 1
     tool_calls: bool = True
     priority: Priority = Priority.INTERACTIVE
+    format: Format | None = None
+    must_call: tuple[str, ...] | None = None
+    calls_max: int | None = None
 
 
 class Conversations:
@@ -76,14 +88,17 @@ class Conversations:
             prompt = _extended(prompt, tokenizer.encode(dialect.answer + text))
             thinking = begun.rfind(opens) > begun.rfind(closes)
         tools = conversation.tools if terms.tool_calls else ()
+        thought = Thought.MAY if conversation.thinking else Thought.NONE
+        thought = Thought.OPEN if thinking else thought
+        grammar = self._grammar(terms, dialect, thought, tools, begun)
         marks = dialect.marks + (dialect.call_marks if tools else ())
         shown = frozenset(tokenizer.special[each] for each in marks if each in tokenizer.special)
         answers = []
-        for request in self._requests(prompt, terms, request_id, shown):
+        for request in self._requests(prompt, terms, request_id, shown, grammar):
             reader = dialect.open(tools, thinking)
             if begun:
                 reader.add(dialect.answer)
-            answers.append(Answer(request, reader, conversation, begun))
+            answers.append(Answer(request, reader, conversation, begun, terms.calls_max))
         return answers
 
     def text(
@@ -101,7 +116,9 @@ class Conversations:
                 param="prompt",
             )
         prompt = text_prompt(tokens, domain=domain)
-        return [Answer(each, None) for each in self._requests(prompt, terms, request_id)]
+        grammar = self._grammar(terms, PLAIN, Thought.NONE)
+        requests = self._requests(prompt, terms, request_id, grammar=grammar)
+        return [Answer(each, None) for each in requests]
 
     def encode(self, text: str, *, first: bool = True) -> list[int]:
         """Plain text as the model was trained to read it: after its first token, if it has one and
@@ -151,6 +168,38 @@ class Conversations:
             with suppress(FlmError):  # it is being unloaded
                 resident.thread.submit(request, _nobody_listens)
 
+    def _grammar(
+        self,
+        terms: Terms,
+        dialect: Dialect,
+        thought: Thought,
+        tools: ToolList = (),
+        begun: str = "",
+    ) -> Grammar | None:
+        """What a reply is held to, if to anything. Raises BadRequest."""
+        if terms.must_call is not None:
+            tools = _wanted(tools, terms.must_call)
+        elif not terms.format:
+            return None
+        for given, param, reason in (
+            (begun, "messages", "goes on from the last message of the assistant"),
+            (terms.ignore_eos, "ignore_eos", "does not end where it is complete"),
+        ):
+            if given:
+                raise BadRequest(
+                    f"a reply that {reason} cannot be held to a format or to calls",
+                    fix="leave one of both out",
+                    param=param,
+                )
+        return reply_grammar(
+            self._resident.grammars,
+            dialect,
+            thought,
+            format=terms.format if terms.must_call is None else None,
+            tools=tools,
+            calls_max=terms.calls_max or CALLS_MAX,
+        )
+
     def _refuse_hopeless(self, chars: int) -> None:
         """Megabytes too much are not worth encoding to say by how many tokens."""
         if chars > TOKEN_CHARS_MAX * self._resident.context_length:
@@ -160,7 +209,12 @@ class Conversations:
             )
 
     def _requests(
-        self, prompt: Prompt, terms: Terms, request_id: str, shown: frozenset[int] = frozenset()
+        self,
+        prompt: Prompt,
+        terms: Terms,
+        request_id: str,
+        shown: frozenset[int] = frozenset(),
+        grammar: Grammar | None = None,
     ) -> Iterator[Request]:
         room = self._resident.context_length - len(prompt.tokens)
         if room < 1:
@@ -179,11 +233,24 @@ class Conversations:
                 priority=terms.priority,
                 reuse=self._resident.reuse,
                 shown=shown,
+                grammar=grammar,
             )
 
 
 def _nobody_listens(event: Event) -> None:
     """What was read shows when the next turn comes."""
+
+
+def _wanted(tools: ToolList, names: Sequence[str]) -> ToolList:
+    """Those of these names, or all. Raises BadRequest for one that is not there."""
+    known = {tool["function"]["name"]: tool for tool in tools}
+    unknown = [name for name in names if name not in known]
+    if unknown or not known:
+        what = f"{unknown[0]!r:.80}, which is none of the tools" if unknown else "a call of no tool"
+        raise BadRequest(
+            f"tool_choice asks for {what}", fix="name one of tools", param="tool_choice"
+        )
+    return [known[name] for name in names or known]
 
 
 def _take_begun(conversation: Conversation) -> tuple[Conversation, str]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from flm.core.event import TokenLogprob
+from flm.core.grammar import Matcher
 from flm.core.request import Request, SamplingParams
 from flm.devices.device import Array
 from flm.errors import DeviceFailed
@@ -74,6 +75,24 @@ def occurrence_penalty(presence: float, frequency: float, counts: Counts) -> Pro
     return process
 
 
+def held(matcher: Matcher, start: int) -> Processor:
+    """Leaves what may come next. It takes in all that the reply has so far, so one that is gone on
+    with anew may have a matcher of its own.
+    """
+    taken = start
+
+    def process(tokens: Sequence[int], logits: Array) -> Array:
+        nonlocal taken
+        matcher.take(tokens[taken:])
+        taken = len(tokens)
+        bits = np.frombuffer(matcher.allowed(), np.uint8)
+        allowed = np.unpackbits(bits, count=len(logits), bitorder="little")
+        np.copyto(logits, -np.inf, where=allowed == 0)
+        return logits
+
+    return process
+
+
 def processors_for(request: Request) -> list[Processor]:
     """Those that do something, in order. The repetition penalty looks at prompt and reply, the
     presence and frequency penalties at the reply alone, as vLLM's do.
@@ -90,6 +109,8 @@ def processors_for(request: Request) -> list[Processor]:
         processors.append(
             occurrence_penalty(sampling.presence_penalty, sampling.frequency_penalty, counts)
         )
+    if request.grammar:
+        processors.append(held(request.grammar.open(), len(request.prompt.tokens)))
     return processors
 
 

@@ -23,6 +23,7 @@ from flm.prefix.boundaries import BoundaryFinder
 from flm.prefix.volatility import Volatility
 from flm.runner.runner import Runner
 from flm.settings import Settings
+from flm.text.grammar import Grammars
 from flm.text.template import ChatTemplate
 from flm.text.tokenizer import Tokenizer
 
@@ -41,6 +42,7 @@ class Resident:
     tokenizer: Tokenizer
     template: ChatTemplate
     boundaries: BoundaryFinder
+    grammars: Grammars
     thread: EngineThread
     device: Device
     reuse: bool = True  # whether requests may begin where kept prompts end
@@ -105,6 +107,7 @@ def load(
         tokenizer=tokenizer,
         template=template,
         boundaries=BoundaryFinder(template, tokenizer),
+        grammars=Grammars(tokenizer),
         thread=EngineThread(engine),
         device=device,
         reuse=settings.reuse_prompt,

@@ -1,6 +1,7 @@
 """Logits -> token. One sampler a request, with its own random stream: nothing is sticky.
 
-In order: processors (bias, penalties), temperature, top-k, top-p of what is left, min-p.
+In order: processors (bias, penalties, the grammar), temperature, top-k, top-p of what is left,
+min-p.
 """
 
 from collections.abc import Callable, Sequence

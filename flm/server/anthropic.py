@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from itertools import groupby
 from typing import Annotated, Any, Literal
 
@@ -17,19 +18,19 @@ from flm.server.bodies import (
     Many,
     SamplingBody,
     effort_known,
-    not_supported,
     refuse_fields,
     sampling,
     stop_strings,
     warn_skipped,
     whole,
 )
+from flm.server.choices import response_format, tool_choice
 from flm.server.content import flat_text, is_marked, joined_text
 from flm.server.policies import arranged
 from flm.settings import Settings
 
 # What they would do to the reply, we cannot do yet; None and these values do nothing.
-UNSUPPORTED: Mapping[str, tuple[object, ...]] = {"mcp_servers": ([],), "output_format": ()}
+UNSUPPORTED: Mapping[str, tuple[object, ...]] = {"mcp_servers": ([],)}
 ERROR = "Error: "  # before a result that is one and does not begin by saying so,
 BEGINNING_CHARS = 24  # in so many of its characters
 
@@ -49,11 +50,7 @@ class Thinking(Body):
 
 class OutputConfig(Body):
     effort: str | None = None
-    format: Any = None
-
-
-class ToolChoice(Body):
-    type: str
+    format: dict[str, Any] | None = None
 
 
 class CountBody(AskingBody, SamplingBody):
@@ -62,9 +59,10 @@ class CountBody(AskingBody, SamplingBody):
     messages: Many[MessageParam] = Field(min_length=1)
     system: str | Many[Block] | None = None
     tools: Many[Block] | None = None
-    tool_choice: ToolChoice | None = None
+    tool_choice: dict[str, Any] | None = None
     thinking: Thinking | None = None
     output_config: OutputConfig | None = None
+    output_format: dict[str, Any] | None = None  # as it was called before
 
 
 class MessagesBody(CountBody):
@@ -77,12 +75,6 @@ class MessagesBody(CountBody):
 def refuse_unsupported(body: CountBody) -> None:
     """Raises UnsupportedFeature for a field that asks for more than we can do."""
     refuse_fields(body, UNSUPPORTED)
-    if body.output_config and body.output_config.format is not None:
-        raise not_supported("output_config.format", "output_config.format is not supported yet")
-    # As in OpenAI's dialect, "none" leaves the tools in the prompt.
-    kind = body.tool_choice.type if body.tool_choice else "auto"
-    if kind not in ("auto", "none"):
-        raise not_supported("tool_choice", f"tool_choice {kind!r:.40} is not supported yet")
 
 
 def conversation(body: CountBody, *, model: str, settings: Settings) -> Conversation:
@@ -114,12 +106,16 @@ def conversation(body: CountBody, *, model: str, settings: Settings) -> Conversa
 
 def terms(body: MessagesBody, defaults: SamplingParams) -> Terms:
     """How the reply is to be chosen and ended: the card's defaults where the body is silent."""
+    asked, config = body.tool_choice or {}, body.output_config
+    choice = tool_choice(asked, parallel=not asked.get("disable_parallel_tool_use"))
+    format = response_format(config.format if config else None, field="output_config.format")
     return Terms(
         sampling=sampling(body, defaults),
         max_tokens=body.max_tokens,
         stop=stop_strings(body.stop_sequences, param="stop_sequences"),
-        tool_calls=body.tool_choice is None or body.tool_choice.type != "none",
         priority=body.priority,
+        format=format or response_format(body.output_format, field="output_format"),
+        **asdict(choice),
     )
 
 

@@ -151,6 +151,8 @@ class Generation:
             choice.hear(event)
             if isinstance(event, Admitted):
                 self._admitted(choice.answer)
+            if choice.answer.full and not choice.answer.finished:
+                self._conversations.cancel(choice.answer)
             if isinstance(event, Finished):
                 self._conversations.ended(choice.answer)
             if isinstance(event, Generated | Finished) and choice.followers:

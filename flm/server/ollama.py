@@ -22,15 +22,16 @@ from flm.server.bodies import (
     sampling,
     stop_strings,
 )
+from flm.server.choices import ANY_OBJECT
 from flm.server.content import flat_text
 from flm.server.openai import tools_known
 from flm.server.policies import arranged
 from flm.settings import Settings
+from flm.text.constraint import Format
 
 # What they would do to the reply, we cannot do yet; None and these values do nothing.
 UNSUPPORTED: Mapping[str, tuple[object, ...]] = {
     "context": ([],),
-    "format": ("",),
     "logprobs": (False,),
     "suffix": ("",),
     "template": ("",),
@@ -63,6 +64,7 @@ class OllamaBody(AskingBody):
 
     stream: Annotated[bool | None, BeforeValidator(_streaming)] = True
     think: bool | str | None = None
+    format: Literal["", "json"] | dict[str, Any] | None = None
     options: Options | None = None
 
     @property
@@ -159,7 +161,15 @@ def terms(body: OllamaBody, defaults: SamplingParams) -> Terms:
         max_tokens=limit if limit > 0 else None,
         stop=stop_strings(options.stop, param="options.stop"),
         priority=body.priority,
+        format=_format(body.format),
     )
+
+
+def _format(given: str | dict[str, Any] | None) -> Format | None:
+    """A schema, or "json" for any object."""
+    if not given:
+        return None
+    return Format(ANY_OBJECT if isinstance(given, str) else given, "format")
 
 
 def _within(chosen: SamplingParams, window: int | None) -> SamplingParams:

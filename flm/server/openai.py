@@ -1,8 +1,8 @@
 """OpenAI's request bodies, and what they mean in our own nouns."""
 
-import dataclasses
 import json
 from collections.abc import Mapping
+from dataclasses import asdict, replace
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
@@ -17,13 +17,13 @@ from flm.server.bodies import (
     Many,
     SamplingBody,
     Whole,
-    not_supported,
     refuse_fields,
     sampling,
     stop_strings,
     warn_skipped,
     whole,
 )
+from flm.server.choices import ToolChoice, response_format, tool_choice
 from flm.server.content import flat_text, languages, unmarked
 from flm.server.policies import arranged
 from flm.server.thinking import ThinkingBody, thinking
@@ -80,6 +80,7 @@ class ReplyBody(AskingBody, SamplingBody):
     n: Whole = Field(None, ge=1, le=CHOICES_MAX)
     stop: str | Many[str] | None = None
     ignore_eos: bool | None = None
+    response_format: dict[str, Any] | None = None
     logit_bias: Annotated[
         dict[str, Annotated[float, Field(ge=-100, le=100)]] | None, BeforeValidator(_countable)
     ] = None
@@ -116,7 +117,7 @@ class ChatBody(ReplyBody, ThinkingBody):
     max_completion_tokens: Limit = Field(None, ge=1)
     tools: Many[dict[str, Any]] | None = None
     tool_choice: str | dict[str, Any] | None = None
-    response_format: dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
     logprobs: bool | None = None
     top_logprobs: Whole = Field(None, ge=0, le=LOGPROBS_MAX)
 
@@ -129,16 +130,6 @@ class CompletionBody(ReplyBody):
 def refuse_unsupported(body: ReplyBody) -> None:
     """Raises UnsupportedFeature for a field that asks for more than we can do."""
     refuse_fields(body, UNSUPPORTED)
-    if isinstance(body, ChatBody):
-        form = (body.response_format or {}).get("type", "text")
-        if form != "text":
-            raise not_supported("response_format", f"response_format {form!r} is not supported yet")
-        choice = body.tool_choice
-        kind = choice.get("type") if isinstance(choice, dict) else choice
-        # "none" leaves the tools in the prompt, and takes what looks like a call for text: without
-        # them its beginning, and with it what the prefix cache holds, would be another.
-        if kind not in (None, "auto", "none"):
-            raise not_supported("tool_choice", f"tool_choice {kind!r} is not supported yet")
 
 
 def conversation(body: ChatBody, *, model: str, settings: Settings) -> Conversation:
@@ -159,11 +150,12 @@ def conversation(body: ChatBody, *, model: str, settings: Settings) -> Conversat
 
 def terms(body: ReplyBody, defaults: SamplingParams) -> Terms:
     """How the reply is to be chosen and ended: the card's defaults where the body is silent."""
-    limit = body.max_tokens
-    if isinstance(body, ChatBody) and body.max_completion_tokens is not None:
-        limit = body.max_completion_tokens
+    limit, choice = body.max_tokens, ToolChoice()
+    if isinstance(body, ChatBody):
+        limit = limit if body.max_completion_tokens is None else body.max_completion_tokens
+        choice = tool_choice(body.tool_choice, parallel=body.parallel_tool_calls is not False)
     return Terms(
-        sampling=dataclasses.replace(
+        sampling=replace(
             sampling(body, defaults),
             logit_bias=_logit_bias(body.logit_bias),
             logprobs=_logprobs(body),
@@ -172,8 +164,9 @@ def terms(body: ReplyBody, defaults: SamplingParams) -> Terms:
         stop=stop_strings(body.stop, param="stop"),
         ignore_eos=bool(body.ignore_eos),
         n=body.n or 1,
-        tool_calls=not (isinstance(body, ChatBody) and body.tool_choice == "none"),
         priority=body.priority,
+        format=response_format(body.response_format, field="response_format"),
+        **asdict(choice),
     )
 
 

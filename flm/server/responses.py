@@ -4,7 +4,7 @@ Nothing is stored: each request brings its whole conversation, as items.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import groupby
 from typing import Annotated, Any
 
@@ -24,6 +24,7 @@ from flm.server.bodies import (
     sampling,
     warn_skipped,
 )
+from flm.server.choices import response_format, tool_choice
 from flm.server.content import flat_text
 from flm.server.openai import Limit
 from flm.server.policies import arranged, joined
@@ -78,14 +79,6 @@ def refuse_unsupported(body: ResponsesBody) -> None:
     refuse_fields(body, UNSUPPORTED)
     if LOGPROBS in (body.include or ()):
         raise not_supported("include", f"include of {LOGPROBS} is not supported")
-    kind = body.format.get("type")
-    if kind != "text":
-        raise not_supported("text.format", f"text.format {kind!r:.40} is not supported yet")
-    # As in chats, "none" leaves the tools in the prompt.
-    choice = body.tool_choice
-    kind = choice.get("type") if isinstance(choice, dict) else choice
-    if kind not in (None, "auto", "none"):
-        raise not_supported("tool_choice", f"tool_choice {kind!r:.40} is not supported yet")
 
 
 def conversation(body: ResponsesBody, *, model: str, settings: Settings) -> Conversation:
@@ -111,11 +104,13 @@ def conversation(body: ResponsesBody, *, model: str, settings: Settings) -> Conv
 
 def terms(body: ResponsesBody, defaults: SamplingParams) -> Terms:
     """How the reply is to be chosen and ended: the card's defaults where the body is silent."""
+    choice = tool_choice(body.tool_choice, parallel=body.parallel_tool_calls is not False)
     return Terms(
         sampling=sampling(body, defaults),
         max_tokens=body.max_output_tokens,
-        tool_calls=body.tool_choice != "none",
         priority=body.priority,
+        format=response_format(body.format, field="text.format"),
+        **asdict(choice),
     )
 
 

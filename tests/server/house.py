@@ -38,11 +38,13 @@ from flm.server.app import create_app
 from flm.server.residence import Residence
 from flm.server.serve import create_server, listen
 from flm.settings import Settings
+from flm.text.grammar import Grammars
 from flm.text.template import ChatTemplate
 from flm.text.tokenizer import Tokenizer
 
 TOKENIZER = Path(__file__).parents[1] / "fixtures" / "tokenizer"
 CONTEXT_LENGTH = 512
+GOES_ON = -1  # after the last of a script's tokens
 SETTINGS = Settings(api_keys=(), lanes=2, queue_max=4, ping_interval_s=0.1, read_ahead=False)
 
 # ChatML with tools, and a thought that the prompt opens when asked for one.
@@ -119,6 +121,10 @@ class House:
             tokens = self.tokenizer.encode(text)
             self.scripts.append([*tokens, min(self.tokenizer.eos_ids)] if end else tokens)
 
+    def begin(self, text: str) -> None:
+        """What the next request begins to say; how it goes on is its sampler's choice."""
+        self.scripts.append([*self.tokenizer.encode(text), GOES_ON])
+
     def during_passes(self, hook: Callable[[], None]) -> None:
         """Called in the middle of every pass, on the engine's thread."""
         self._during = hook
@@ -128,9 +134,13 @@ class House:
         if not self.scripts or request.priority is Priority.IDLE:
             return Sampler(request)
         script, start = self.scripts.popleft(), len(request.prompt.tokens)
+        sampler = Sampler(request)
 
         def forced(tokens: Sequence[int], logits: Array) -> int:
-            return script[(len(tokens) - start) % len(script)]
+            place = len(tokens) - start
+            if script[-1] == GOES_ON and place >= len(script) - 1:
+                return sampler(tokens, logits)
+            return script[place % len(script)]
 
         return forced
 
@@ -204,6 +214,7 @@ def open_house(
             tokenizer=tokenizer,
             template=chat_template,
             boundaries=BoundaryFinder(chat_template, tokenizer),
+            grammars=Grammars(tokenizer),
             thread=EngineThread(engine),
             device=device,
             reuse=settings.reuse_prompt,

@@ -1,7 +1,8 @@
 """Unmodified client libraries against a real server."""
 
-from typing import Any
+from typing import Annotated, Any, Literal
 
+import pydantic
 import pytest
 
 from tests.server.house import House
@@ -60,6 +61,36 @@ def test_openai_puts_streamed_calls_together(house: House, client: Any) -> None:
     assert {call.function.arguments for call in choice.message.tool_calls} == {'{"a": 1}'}
 
 
+class Person(pydantic.BaseModel):
+    """What a model of random weights fills in as well as any."""
+
+    name: Annotated[str, pydantic.Field(max_length=10)]
+    age: Annotated[int, pydantic.Field(ge=0, le=150)]
+    colour: Literal["red", "green"] | None
+
+
+def test_openai_parses_what_was_held_to_a_model_of_pydantic(house: House, client: Any) -> None:
+    asked = {"model": "tiny:1m", "messages": HELLO, "response_format": Person, "temperature": 1}
+    for seed in range(4):
+        reply = client.chat.completions.parse(**asked, seed=seed)
+        assert isinstance(reply.choices[0].message.parsed, Person)
+    with client.chat.completions.stream(**asked, seed=9) as stream:
+        (choice,) = stream.get_final_completion().choices
+    assert isinstance(choice.message.parsed, Person)
+
+
+def test_openai_parses_the_arguments_of_a_call_that_must_come(house: House, client: Any) -> None:
+    reply = client.chat.completions.parse(
+        model="tiny:1m",
+        messages=HELLO,
+        tools=[openai.pydantic_function_tool(Person, name="keep")],
+        tool_choice={"type": "function", "function": {"name": "keep"}},
+        temperature=1,
+    )
+    (call,) = reply.choices[0].message.tool_calls
+    assert isinstance(call.function.parsed_arguments, Person)
+
+
 def test_openai_completes(house: House, client: Any) -> None:
     house.say(" upon", " upon")
     whole = client.completions.create(model="tiny:1m", prompt="Once")
@@ -73,7 +104,7 @@ def test_openai_completes(house: House, client: Any) -> None:
     [
         ({"model": "gpt-4"}, "NotFoundError", "model_not_found"),
         ({"temperature": 9}, "BadRequestError", None),
-        ({"tool_choice": "required"}, "BadRequestError", "unsupported_parameter"),
+        ({"tool_choice": "sometimes"}, "BadRequestError", "unsupported_parameter"),
         (
             {"messages": [{"role": "user", "content": "word " * 600}]},
             "BadRequestError",

@@ -218,7 +218,8 @@ def test_nothing_asked_is_answered_at_once(house: House, path: str) -> None:
 @pytest.mark.parametrize(
     ("fields", "named"),
     [
-        ({"format": "json"}, "format"),
+        ({"format": "yaml"}, "format"),
+        ({"format": {"not": {}}}, "format"),
         ({"options": {"mirostat": 2}}, "options.mirostat"),
         ({"options": {"temperature": "warm"}}, "options.temperature"),
         ({"messages": [{"role": "user", "content": 5}]}, "messages[0].content"),

@@ -30,10 +30,10 @@ def test_a_prompt_past_the_window_is_refused_in_words_that_clients_parse(house: 
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("tool_choice", "required"),
-        ("tool_choice", {"type": "function", "function": {"name": "look"}}),
-        ("response_format", {"type": "json_object"}),
-        ("response_format", {"type": "json_schema", "json_schema": {"name": "a", "schema": {}}}),
+        ("tool_choice", "sometimes"),
+        ("tool_choice", {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": []}}),
+        ("response_format", {"type": "regex"}),
+        ("response_format", {"type": "json_object", "schema": {"not": {}}}),
         ("grammar", "root ::= 'a'"),
         ("functions", [{"name": "look"}]),
     ],

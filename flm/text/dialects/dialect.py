@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from flm.core.chat import Delta
+from flm.text.lark import Lark
 
 ToolList = Sequence[Mapping[str, Any]]
 
@@ -30,14 +31,19 @@ class Reader(Protocol):
         ...
 
 
+# (lark, tools, most): the grammar of up to `most` calls of these tools, as far as the dialect has
+# several.
+Calls = Callable[[Lark, ToolList, int], str]
+
+
 @dataclass(frozen=True, slots=True)
 class Dialect:
     """`open(tools, thinking)` begins to read a reply. No tools: nothing is taken for a call;
     `thinking`: the prompt has already opened a thought.
 
     `marks` are text to the reader even where they are special tokens, which are not shown
-    otherwise; `call_marks` only where there are tools. `answer` comes before content that a reply
-    is to go on from.
+    otherwise; `call_marks` only where there are tools. `thought` opens and closes one, `answer`
+    comes before content. `calls` None: no grammar makes it call.
     """
 
     name: str
@@ -46,3 +52,4 @@ class Dialect:
     call_marks: tuple[str, ...] = ()
     thought: tuple[str, str] = ("<think>", "</think>")
     answer: str = ""
+    calls: Calls | None = None

@@ -10,7 +10,9 @@ from flm.core.chat import Delta, is_function_name
 from flm.text.dialects.calls import Said
 from flm.text.dialects.dialect import Dialect, ToolList
 from flm.text.dialects.feed import Feed, NotACall, Parse
+from flm.text.dialects.shapes import functions
 from flm.text.dialects.values import value
+from flm.text.lark import Lark, either
 
 START, CHANNEL, MESSAGE, CONSTRAIN = "<|start|>", "<|channel|>", "<|message|>", "<|constrain|>"
 ENDS = ("<|end|>", "<|call|>", "<|return|>")
@@ -118,9 +120,21 @@ class HarmonyReader:
         feed.closers = ()
 
 
+def calls(lark: Lark, tools: ToolList, most: int) -> str:
+    """One: <|call|> ends the reply."""
+    return either(
+        lark.between(
+            f"{CHANNEL}commentary to={FUNCTIONS}{name} {CONSTRAIN}json{MESSAGE}", lark.json(schema)
+        )
+        for name, schema in functions(tools)
+    )
+
+
 HARMONY = Dialect(
     "harmony",
     HarmonyReader,
     marks=(START, CHANNEL, MESSAGE, CONSTRAIN, *ENDS),
+    thought=(f"{CHANNEL}{THOUGHT}{MESSAGE}", f"<|end|>{START}assistant"),
     answer=f"{CHANNEL}final{MESSAGE}",
+    calls=calls,
 )

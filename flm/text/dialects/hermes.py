@@ -1,10 +1,13 @@
 """Hermes and Qwen3: <tool_call>{"name": ..., "arguments": {...}}</tool_call>, also Granite 4."""
 
 from flm.text.dialects.calls import Grammar, Said
+from flm.text.dialects.dialect import ToolList
 from flm.text.dialects.feed import Feed, Parse
 from flm.text.dialects.objects import BLANK, call, listed
-from flm.text.dialects.qwen import function
+from flm.text.dialects.qwen import blocks, function
+from flm.text.dialects.shapes import named_calls
 from flm.text.dialects.tagged import tagged
+from flm.text.lark import Lark
 
 OPENS, CLOSES = "<tool_call>", "</tool_call>"
 
@@ -24,6 +27,16 @@ def read(feed: Feed, said: Said) -> Parse[None]:
     yield from feed.skip(CLOSES)
 
 
-HERMES = tagged("hermes", Grammar(read, opens=(OPENS,)), marks=(OPENS, CLOSES))
+def calls(lark: Lark, tools: ToolList, most: int) -> str:
+    one = lark.between(f"{OPENS}\n", named_calls(lark, tools, "arguments"), f"\n{CLOSES}")
+    return lark.several(one, most, between="\n")
+
+
+HERMES = tagged("hermes", Grammar(read, opens=(OPENS,)), marks=(OPENS, CLOSES), calls=calls)
 # Its calls may lack the outer tag.
-QWEN = tagged("qwen", Grammar(read, opens=(OPENS, "<function=")), marks=(OPENS, CLOSES))
+QWEN = tagged(
+    "qwen",
+    Grammar(read, opens=(OPENS, "<function=")),
+    marks=(OPENS, CLOSES),
+    calls=blocks,
+)

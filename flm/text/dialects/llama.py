@@ -1,10 +1,13 @@
 """Llama 3: {"name": ..., "parameters": {...}} as the reply's beginning, <|python_tag|> or not."""
 
 from flm.text.dialects.calls import Grammar, Said
+from flm.text.dialects.dialect import ToolList
 from flm.text.dialects.feed import Feed, Parse
 from flm.text.dialects.objects import BLANK, call, known_call
 from flm.text.dialects.qwen import FUNCTION, function
+from flm.text.dialects.shapes import named_calls
 from flm.text.dialects.tagged import tagged
+from flm.text.lark import Lark
 
 TAG = "<|python_tag|>"
 
@@ -24,4 +27,9 @@ def read(feed: Feed, said: Said) -> Parse[None]:
             return
 
 
-LLAMA = tagged("llama", Grammar(read, opens=(TAG, FUNCTION), bare="{"), marks=(TAG,))
+def calls(lark: Lark, tools: ToolList, most: int) -> str:
+    """One: its templates take no more of a reply."""
+    return named_calls(lark, tools, "parameters")
+
+
+LLAMA = tagged("llama", Grammar(read, opens=(TAG, FUNCTION), bare="{"), marks=(TAG,), calls=calls)

@@ -4,17 +4,34 @@ Values have no quotes: what they are is in the tool's schema.
 """
 
 import json
+import re
 
 from flm.core.chat import is_function_name
 from flm.text.dialects.calls import Said
+from flm.text.dialects.dialect import ToolList
 from flm.text.dialects.feed import Feed, NotACall, Parse
 from flm.text.dialects.schemas import TEXT, typed
+from flm.text.dialects.shapes import (
+    SAYS_NOTHING,
+    NotPlain,
+    Schema,
+    choices,
+    functions,
+    members,
+    own_words,
+    plain_key,
+)
 from flm.text.dialects.values import value
+from flm.text.lark import Lark, either
 
 FUNCTION, FUNCTION_END = "<function=", "</function>"
 PARAMETER, PARAMETER_END = "<parameter=", "</parameter>"
 # A value may lack its own end, but not the line break before what follows.
 ENDS = (f"\n{PARAMETER_END}", PARAMETER_END, f"\n{PARAMETER}", f"\n{FUNCTION_END}")
+BREAK, VALUE_END = "\n", f"\n{PARAMETER_END}\n"
+END = f"{FUNCTION_END}\n</tool_call>"
+NULLS = ({"type": "null"}, {"const": None})
+KEY = re.compile(r"[^\s<>\"']+")
 NULL_CHARS = len("\nnull\n" + PARAMETER_END)
 
 
@@ -75,3 +92,42 @@ def _value(feed: Feed, said: Said, types: frozenset[str]) -> Parse[None]:
     found: list[str] = []
     yield from feed.until(ENDS, found.append)
     said.write(typed("".join(found), types))
+
+
+def blocks(lark: Lark, tools: ToolList, most: int) -> str:
+    """The grammar of calls in their outer tags."""
+    one = either(
+        lark.between(f"<tool_call>\n{FUNCTION}{name}>\n", _arguments(lark, schema))
+        for name, schema in functions(tools)
+    )
+    return lark.several(f"{one} {lark.text(END)}", most, between="\n")
+
+
+def _arguments(lark: Lark, schema: Schema) -> str:
+    try:
+        return members(lark, schema, lambda key, inner: _parameter(lark, key, inner, schema))
+    except NotPlain:
+        return f"{lark.json(schema)} {lark.text(BREAK)}"
+
+
+def _parameter(lark: Lark, key: str, schema: Schema, whole: Schema) -> str:
+    found = list(choices(schema, whole))
+    kinds = [each.get("type") for each in found if "const" not in each]
+    if "string" in kinds or None in kinds:  # text, and whatever that shows to be when it is read
+        if any(each.keys() - SAYS_NOTHING - {"type"} for each in found):
+            raise NotPlain
+        value = lark.until(VALUE_END, *ENDS[1:])
+    else:
+        value = either(_choice(lark, each, found, whole) for each in found)
+        value += f" {lark.text(VALUE_END)}"
+    return lark.between(f"{PARAMETER}{plain_key(key, KEY)}>\n", value)
+
+
+def _choice(lark: Lark, choice: Schema, found: list[Schema], whole: Schema) -> str:
+    text = choice.get("const")
+    if not isinstance(text, str):
+        return own_words(lark, choice, whole)
+    readable = all(isinstance(each.get("const"), str) or each in NULLS for each in found)
+    if not readable or any(end in text for end in ENDS):
+        raise NotPlain
+    return lark.text(text)

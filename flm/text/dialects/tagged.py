@@ -6,7 +6,7 @@ thought before they call: calls that an open thought ends with are calls.
 
 from flm.core.chat import Delta, DeltaKind, joined
 from flm.text.dialects.calls import CallReader, Grammar
-from flm.text.dialects.dialect import Dialect, ToolList
+from flm.text.dialects.dialect import Calls, Dialect, ToolList
 from flm.text.splitter import Splitter
 from flm.text.stops import held_length
 
@@ -116,17 +116,18 @@ def tagged(
     grammar: Grammar | None,
     *,
     marks: tuple[str, ...],
+    calls: Calls | None = None,
     thought: tuple[str, str] = ("<think>", "</think>"),
     thought_marks: tuple[str, ...] | None = None,
 ) -> Dialect:
-    """A dialect of calls by `grammar`, whose tags are `marks`."""
+    """A dialect of calls that `grammar` reads and `calls` writes, whose tags are `marks`."""
 
     def open_reader(tools: ToolList, thinking: bool) -> TaggedReader:
         splitter = Splitter(opens=thought[0], closes=thought[1], thinking=thinking)
         return TaggedReader(splitter, grammar if tools else None, tools)
 
     shown = thought if thought_marks is None else thought_marks
-    return Dialect(name, open_reader, marks=shown, call_marks=marks, thought=thought)
+    return Dialect(name, open_reader, marks=shown, call_marks=marks, thought=thought, calls=calls)
 
 
 PLAIN = tagged("plain", None, marks=())
