@@ -12,14 +12,16 @@
   - NoSuchMethod              405
   - RequestTimeout            408  a head or a body that does not arrive in time
   - BodyTooLarge              413
+  - NoModelLoaded             409  asked of whichever is loaded, and none is
   - QueueFull                 429  with Retry-After
   - ModelLoading              503  with Retry-After
+  - ServerStopping            503  with Retry-After
   - BadSettings                -   a flag, flm.toml key or FLM_ variable
-  - BadModelFile               -   truncated, foreign or hostile weights, template or tokenizer
-    · UnsupportedModel         -   a good file of an architecture or quantisation we lack
+  - BadModelFile              500  truncated, foreign or hostile weights, template or tokenizer
+    · UnsupportedModel        500  a good file of an architecture or quantisation we lack
   - BadKernelPackage           -   for the NPU: foreign, cut short, of another toolchain or device
   - DownloadFailed             -   network, hash or interrupted pull
-  - NoRoom                     -   disk or memory
+  - NoRoom                    507  disk or memory
   - DeviceUnavailable          -   the device cannot be opened or failed its self-test
   - DeviceFailed              500  a pass failed; the request ends, the server does not
     · PassCancelled            -   a pass was ended on purpose (never reaches a client)
@@ -37,6 +39,7 @@ class FlmError(Exception):
     status = 500
     type = "server_error"
     code: str | None = None
+    retry_after_s: int | None = None
 
     def __init__(self, message: str, *, fix: str, param: str | None = None) -> None:
         super().__init__(message)
@@ -117,6 +120,12 @@ class BodyTooLarge(FlmError):
     code = "body_too_large"
 
 
+class NoModelLoaded(FlmError):
+    status = 409
+    type = "invalid_request_error"
+    code = "model_not_loaded"
+
+
 class QueueFull(FlmError):
     status = 429
     type = "rate_limit_error"
@@ -130,11 +139,19 @@ class ModelLoading(FlmError):
     retry_after_s = 5
 
 
+class ServerStopping(FlmError):
+    status = 503
+    code = "server_stopping"
+    retry_after_s = 5
+
+
 class BadSettings(FlmError):
     pass
 
 
 class BadModelFile(FlmError):
+    code = "bad_model_file"
+
     def __init__(
         self, message: str, *, fix: str = "pull the model again, or use another copy of it"
     ) -> None:
@@ -157,7 +174,8 @@ class DownloadFailed(FlmError):
 
 
 class NoRoom(FlmError):
-    pass
+    status = 507
+    code = "no_room"
 
 
 class DeviceUnavailable(FlmError):

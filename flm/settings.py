@@ -4,7 +4,9 @@ A setting has one name: `ctx_len` here, `ctx-len` in flm.toml, FLM_CTX_LEN, `--c
 """
 
 import difflib
+import math
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
@@ -18,6 +20,10 @@ ON_OFF = ("on", "off")
 DEVICES = ("auto", "cpu", "npu", "npu-sim")  # npu-sim: an NPU's kernels on the CPU, in a simulator
 SYSTEM = ("merge", "strict")
 DEVELOPER = ("inplace", "into-system", "after-system", "one-after-system", "reject")
+DURATION_S_MAX = 10 * 365 * 86_400.0
+_UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_DURATION_PART = re.compile(r"(\d{1,12}(?:\.\d{1,12})?)(ms|s|m|h)")
+_DURATION = re.compile(rf"(-?)((?:{_DURATION_PART.pattern})*)")
 KUBERNETES = ("FLM_SERVICE_", "FLM_PORT")  # what it sets for a service called flm
 
 
@@ -55,6 +61,13 @@ class Settings:
     messages_max: int = _setting(65_536, "most messages in a request", low=1, high=2**24)
     ollama: bool = _setting(True, "answer at Ollama's routes, below /api, too", choices=ON_OFF)
     ping_interval_s: float = _setting(5.0, "pause between pings while waiting", low=0.1, high=60)
+    drain_s: float = _setting(
+        10.0,
+        "seconds that running requests get once the server is to stop",
+        key="drain",
+        low=0,
+        high=86_400,
+    )
     log_level: str = _setting(
         "info", "how much is printed", choices=("debug", "info", "warning", "error")
     )
@@ -66,6 +79,11 @@ class Settings:
     lanes: int = _setting(4, "requests answered at the same time", low=1, high=256)
     kv_dtype: str = _setting("auto", "precision of keys and values", choices=("auto", "f32", "f16"))
     # the model
+    keep_alive: float | None = _setting(
+        None,
+        "how long a model that nobody asks stays loaded: 300, 5m, or -1 (default) for ever",
+        duration=True,
+    )
     ctx_len: int | None = _setting(
         None, "context length in tokens (default: the model's)", low=512, high=2**24
     )
@@ -158,6 +176,8 @@ def expected(name: str) -> str:
     kind, bounds = FIELDS[name].type, FIELDS[name].metadata
     if "choices" in bounds:
         return "one of " + ", ".join(bounds["choices"])
+    if "duration" in bounds:
+        return "seconds, or a time such as 5m"
     if kind is bool:
         return "1 or 0"
     if kind is float:
@@ -187,7 +207,8 @@ def load_settings(
     values |= _from_environment(environ)
     for name, value in flags.items():
         # FastFlowLM writes -1 where nothing was chosen.
-        if value is not None and value not in ("-1", -1, []):
+        unset = value in ("-1", -1) and "duration" not in FIELDS[name].metadata
+        if value is not None and value != [] and not unset:
             values[name] = _read(name, value, place=f"--{key(name)}")
     return Settings(**values)
 
@@ -267,6 +288,8 @@ def _convert(name: str, value: object) -> Any:
     kind, bounds = FIELDS[name].type, FIELDS[name].metadata
     if kind is bool:
         return _truth(value)
+    if "duration" in bounds:
+        return duration_s(value)
     if kind == tuple[str, ...]:
         return _words(value)
     if kind in (int, int | None, float):
@@ -296,6 +319,28 @@ def _number(value: object, *, whole: bool) -> int | float:
     if whole and isinstance(value, float):
         raise ValueError(value)
     return int(value) if whole else float(value)
+
+
+def duration_s(value: object) -> float | None:
+    """Seconds, as Ollama and Go write them: 300, "300", "5m", "1h30m"; None is for ever, which is
+    what anything below 0 means. Raises ValueError.
+    """
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise ValueError(value)
+    try:
+        seconds = float(value)
+    except OverflowError as error:
+        raise ValueError("too long") from error
+    except ValueError:
+        match = _DURATION.fullmatch(str(value).strip())
+        if not match or not match[2]:
+            raise
+        parts = _DURATION_PART.findall(match[2])
+        seconds = sum(float(count) * _UNITS_S[unit] for count, unit in parts)
+        seconds = -seconds if match[1] else seconds
+    if not math.isfinite(seconds) or seconds > DURATION_S_MAX:
+        raise ValueError(value)
+    return None if seconds < 0 else seconds
 
 
 def _words(value: object) -> tuple[str, ...]:

@@ -20,6 +20,8 @@ def _setting(name: str, *also: str, panel: str, help: str = "") -> Any:
         metavar = None
     elif "choices" in bounds:
         metavar = "|".join(bounds["choices"])
+    elif "duration" in bounds:
+        metavar = "TIME"
     elif kind is bool:
         metavar = "0|1"
     else:
@@ -59,7 +61,9 @@ AllowedHosts = Annotated[Words, _setting("allowed_hosts", panel=SERVER)]
 Socket = Annotated[Word, _setting("connections_max", "-s", panel=SERVER)]
 Ollama = Annotated[Word, _setting("ollama", panel=SERVER)]
 QLen = Annotated[Word, _setting("queue_max", "-q", panel=SERVER)]
+Drain = Annotated[Word, _setting("drain_s", panel=SERVER)]
 
+KeepAlive = Annotated[Word, _setting("keep_alive", panel=MODEL)]
 CtxLen = Annotated[Word, _setting("ctx_len", "-c", panel=MODEL)]
 PrefillChunkLen = Annotated[Word, _setting("prefill_chunk_len", "--pcl", panel=MODEL)]
 

@@ -26,3 +26,24 @@ def load_resident(
     bundle, card = prepare_model(wanted.text, settings)
     console.say(f"Loading model: {bundle.folder.parent}")
     return load(bundle, card, settings, say=say, warn=console.warn)
+
+
+def prepare_resident(model: str, settings: Settings) -> "Callable[[], Resident]":
+    """Of a model that is installed: compiled, and found to fit; the rest is loading it.
+
+    A --ctx-len longer than it takes was meant for another. Raises ModelNotFound, BadModelFile,
+    NoRoom.
+    """
+    from flm.engine.plan import no_longer_than
+    from flm.engine.residency import load, planned
+    from flm.hub.prepare import prepare_installed
+
+    bundle, card = prepare_installed(model, settings)
+    settings = no_longer_than(settings, bundle.context_length)
+    planned(bundle, card, settings)
+
+    def loaded() -> "Resident":
+        console.say(f"Loading model: {bundle.folder.parent}")
+        return load(bundle, card, settings, say=console.say, warn=console.warn)
+
+    return loaded

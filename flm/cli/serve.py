@@ -8,7 +8,7 @@ import typer
 from flm import console
 from flm.cli import options
 from flm.cli.remote import server_url
-from flm.cli.resident import load_resident
+from flm.cli.resident import load_resident, prepare_resident
 from flm.errors import UnsupportedFeature
 from flm.hub.reference import resolve
 from flm.settings import Settings
@@ -28,6 +28,8 @@ def command(
     connections_max: options.Socket = None,
     queue_max: options.QLen = None,
     ollama: options.Ollama = None,
+    drain_s: options.Drain = None,
+    keep_alive: options.KeepAlive = None,
     ctx_len: options.CtxLen = None,
     prefill_chunk_len: options.PrefillChunkLen = None,
     device: options.Device = None,
@@ -76,12 +78,18 @@ def _serve(model: str, settings: Settings) -> None:
     from flm.engine.residency import Resident
     from flm.server.serve import run_server
 
-    def say_ready(resident: Resident) -> None:
+    def say_ready(resident: Resident | None) -> None:
+        assert resident is not None
         for line in ready_lines(settings, resident.card.tag, resident.context_length):
             console.say(line)
 
     console.say(f"Starting server on port {settings.port}...")
-    run_server(settings, lambda: load_resident(wanted.text, settings), ready=say_ready)
+    run_server(
+        settings,
+        (wanted.text, lambda: load_resident(wanted.text, settings)),
+        prepare=lambda text: prepare_resident(text, settings),
+        ready=say_ready,
+    )
 
 
 def ready_lines(settings: Settings, tag: str, context_length: int) -> list[str]:

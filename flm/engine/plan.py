@@ -110,6 +110,13 @@ def context_length_of(model_max: int, default: int, wanted: int | None) -> int:
     return max(wanted, min(CTX_LEN_MIN, model_max))
 
 
+def no_longer_than(settings: Settings, length_max: int) -> Settings:
+    """With a --ctx-len that was asked for with another model in mind cut to what this one takes."""
+    if settings.ctx_len is None:
+        return settings
+    return replace(settings, ctx_len=min(settings.ctx_len, length_max))
+
+
 def plan_memory(
     carried: Mapping[str, Carried],
     *,
@@ -157,7 +164,7 @@ def require_room(plan: MemoryPlan) -> None:
 def estimate(card: Card, settings: Settings, machine_bytes: int) -> MemoryPlan:
     """What loading it will plan, by its card alone: nothing need be here yet."""
     assert card.row_values is not None, card.tag
-    wanted = settings.ctx_len and min(settings.ctx_len, card.context_length_max)
+    wanted = no_longer_than(settings, card.context_length_max).ctx_len
     return plan_memory(
         {
             dtype: Carried(card.row_values * size, card.state_bytes)

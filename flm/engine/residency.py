@@ -15,7 +15,7 @@ from flm.engine.plan import (
     require_room,
 )
 from flm.engine.reuse import open_cache
-from flm.engine.thread import EngineThread
+from flm.engine.thread import FLUSH_S_MAX, EngineThread
 from flm.graph.bundle import WEIGHTS, Bundle
 from flm.memory.lanes import Lanes
 from flm.models.cards import Card
@@ -53,9 +53,14 @@ class Resident:
     def context_length(self) -> int:
         return self.plan.context_length
 
-    def close(self) -> None:
-        self.thread.close()
+    def close(self, flush_s: float = FLUSH_S_MAX) -> None:
+        """`flush_s`: how long what is kept in memory only may take on its way to the disk."""
+        self.thread.close(flush_s)
         self.device.close()
+
+    def hurry(self) -> None:
+        """While it is being closed, by another thread: what is not on the disk stays away."""
+        self.thread.hurry()
 
 
 def load(
@@ -71,23 +76,7 @@ def load(
 
     Raises NoRoom, DeviceUnavailable, BadModelFile or BadRequest.
     """
-    from flm.devices.machine import memory_bytes
-
-    context_length = context_length_of(bundle.context_length, card.context_length, settings.ctx_len)
-    limits = Limits.of(settings, card)
-    plan = plan_memory(
-        {
-            dtype: Carried(each.row_bytes, each.state_bytes)
-            for dtype, each in bundle.layouts.items()
-        },
-        file_bytes=(bundle.folder / WEIGHTS).stat().st_size,
-        context_length=context_length,
-        lanes=settings.lanes,
-        kv_dtype=settings.kv_dtype,
-        prefix_bytes=limits.bytes,
-        machine_bytes=memory_bytes(),
-    )
-    require_room(plan)
+    plan = planned(bundle, card, settings)
     for line in plan.lines():
         say(line)
     tokenizer = Tokenizer.load(bundle.folder)
@@ -96,6 +85,7 @@ def load(
     )
     device = open_device(settings, capacity=plan.context_length + 1, warn=warn)
     try:
+        limits = Limits.of(settings, card)
         engine = _engine(bundle, plan, settings, limits, device, tokenizer, say, warn, clock)
     except Exception:
         device.close()
@@ -113,6 +103,28 @@ def load(
         reuse=settings.reuse_prompt,
         read_ahead=settings.read_ahead and plan.prefix > 0,
     )
+
+
+def planned(bundle: Bundle, card: Card, settings: Settings) -> MemoryPlan:
+    """What loading it takes. Raises NoRoom where this machine has not as much, BadRequest."""
+    from flm.devices.machine import memory_bytes
+
+    plan = plan_memory(
+        {
+            dtype: Carried(each.row_bytes, each.state_bytes)
+            for dtype, each in bundle.layouts.items()
+        },
+        file_bytes=(bundle.folder / WEIGHTS).stat().st_size,
+        context_length=context_length_of(
+            bundle.context_length, card.context_length, settings.ctx_len
+        ),
+        lanes=settings.lanes,
+        kv_dtype=settings.kv_dtype,
+        prefix_bytes=Limits.of(settings, card).bytes,
+        machine_bytes=memory_bytes(),
+    )
+    require_room(plan)
+    return plan
 
 
 def _engine(

@@ -96,8 +96,10 @@ class EngineThread:
             self._inbox.append(_nothing)
             self._wake.notify()
 
-    def close(self) -> None:
-        """Cancel all, and return when the thread has ended."""
+    def close(self, flush_s: float = FLUSH_S_MAX) -> None:
+        """Cancel all, and return when the thread has ended and what is kept is on the disk, as far
+        as `flush_s` reach.
+        """
         with self._wake:  # at once: a thread without work ends when it sees that it is to
             self._closing = True
             self._inbox += self._listeners
@@ -105,7 +107,12 @@ class EngineThread:
         for request_id in list(self._listeners):
             self._engine.interrupt(request_id)
         self._thread.join()
-        self._engine.cache.close(FLUSH_S_MAX)
+        self._engine.cache.close(flush_s)
+
+    def hurry(self) -> None:
+        """While `close` is under way on another thread: it writes no more."""
+        if disk := self._engine.cache.disk:
+            disk.hurry()
 
     @property
     def _submitted(self) -> int:

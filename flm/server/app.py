@@ -57,7 +57,7 @@ BODIES = (
 
 
 def create_app(settings: Settings, residence: Residence) -> FastAPI:
-    """Answers at once; what needs a model says 503 until one moves into the residence."""
+    """Answers at once; what needs a model says 503 until a first one is in the residence."""
     # No pages that load scripts from elsewhere, and no redirects that lose a body.
     app = FastAPI(
         title="flm", version=__version__, docs_url=None, redoc_url=None, redirect_slashes=False
@@ -94,7 +94,8 @@ def _add_small_routes(app: FastAPI, residence: Residence) -> None:
     @app.get("/health")
     @app.head("/health", include_in_schema=False)
     async def health() -> Response:
-        return Json({"status": "ok", "model": residence.resident.card.tag})
+        resident = residence.here
+        return Json({"status": "ok", "model": resident.card.tag if resident else None})
 
     @app.get("/version")
     @app.get("/v1/version")

@@ -8,12 +8,13 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from flm import console
 from flm.core.request import Priority, SamplingParams
 from flm.errors import BadRequest, UnsupportedFeature
 from flm.server.residence import CLASSES, split_class
+from flm.settings import duration_s
 
 STOPS_MAX, STOP_CHARS_MAX = 16, 256
 SALT_CHARS_MAX = 256
@@ -72,6 +73,12 @@ class SamplingBody(Body):
     repetition_penalty: float | None = Field(None, ge=0.01, le=10)
 
 
+def _timed(value: int | float | str | None) -> int | float | str | None:
+    if value is not None:
+        duration_s(value)
+    return value
+
+
 class AskingBody(Body):
     """What every request for a reply may say."""
 
@@ -82,6 +89,8 @@ class AskingBody(Body):
     cache_salt: str | None = Field(None, min_length=1, max_length=SALT_CHARS_MAX)
     request_id: str | None = Field(None, max_length=ID_CHARS_MAX)  # by which it may be cancelled
     stream: bool | None = None
+    # How long its model stays loaded afterwards, as Ollama has it: 300, "5m", 0, -1 for ever.
+    keep_alive: Annotated[int | float | str | None, AfterValidator(_timed)] = None
 
     @property
     def asks(self) -> bool:
@@ -92,6 +101,11 @@ class AskingBody(Body):
     def window_wanted(self) -> int:
         """In tokens; 0 where nothing is said of it."""
         return 0
+
+    @property
+    def kept_s(self) -> float | None:
+        """What `keep_alive` says, in seconds; None is for ever."""
+        return None if self.keep_alive is None else duration_s(self.keep_alive)
 
     @property
     def priority(self) -> Priority:

@@ -26,7 +26,10 @@ def routes(settings: Settings, residence: Residence, running: Running) -> APIRou
     @router.get("/api/npu/status")
     async def status() -> Response:
         """`npu_available`: whether a request would begin at once, on whatever device it is."""
-        resident = residence.resident
+        resident = residence.here
+        if resident is None:
+            idle = {"npu_available": True, "active_requests": 0, "message": "no model is loaded"}
+            return Json(idle)
         thread, lanes = resident.thread, resident.plan.lanes
         state = f"{thread.running} of {lanes} lanes in use, {thread.waiting} requests waiting"
         told = {

@@ -11,12 +11,10 @@ from pydantic import BaseModel, ValidationError
 from flm.errors import (
     BadRequest,
     FlmError,
-    ModelLoading,
     PromptTooLong,
-    QueueFull,
     RequestTimeout,
 )
-from flm.server.wire import Json
+from flm.server.wire import Json, encode
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
@@ -71,13 +69,20 @@ def fault_response(
 ) -> Json:
     """In the words of whoever asks for `path`."""
     headers = dict(headers or {})
-    if isinstance(error, QueueFull | ModelLoading):
+    if error.retry_after_s is not None:
         headers["Retry-After"] = str(error.retry_after_s)
     if isinstance(error, RequestTimeout):  # its end may still come, and would be read as a head
         headers["Connection"] = "close"
     if error.status == 401:
         headers["WWW-Authenticate"] = "Bearer"
     return Json(_worded(path)(error), status_code=error.status, headers=headers)
+
+
+def fault_frame(error: FlmError, path: str) -> bytes:
+    """The same inside a stream of events, of which nothing else was said yet."""
+    words = _worded(path)
+    named = b"event: error\n" if words is message_fault else b""
+    return named + b"data: %b\n\n" % encode(words(error))
 
 
 def internal(error: BaseException) -> FlmError:

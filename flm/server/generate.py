@@ -92,7 +92,7 @@ class Generation:
         self._patient: deque[Choice] = deque()  # may start as soon as there is room
         self._waiting: deque[Event] = deque()
         self._signalled = False
-        self._left = False
+        self._over: Exception | None = None  # why nothing more is read
         self._cancelled = False
         self._ready = asyncio.Event()
         self._loop = asyncio.get_running_loop()
@@ -136,11 +136,11 @@ class Generation:
         """
         with suppress(TimeoutError):
             async with asyncio.timeout(wait_s):
-                while not self._waiting and not self._left:
+                while not self._waiting and self._over is None:
                     self._ready.clear()
                     await self._ready.wait()
-        if self._left:
-            raise ClientLeft
+        if self._over:
+            raise self._over
         if len(self._waiting) > EVENTS_BEHIND_MAX:
             raise ClientStalled
         touched: dict[int, Choice] = {}
@@ -162,6 +162,12 @@ class Generation:
             elif isinstance(event, Finished):
                 self._submit_patient()
         return list(touched.values())
+
+    def end(self, why: Exception) -> None:
+        """Nothing more is generated; `read` raises `why`."""
+        self._over = self._over or why
+        self._cancel()
+        self._ready.set()
 
     def _submit_patient(self) -> None:
         """As many as the queue takes. More have room when one of us ends, so n is never refused
@@ -205,6 +211,4 @@ class Generation:
     async def _watch(self, receive: Receive) -> None:
         while (await receive())["type"] != "http.disconnect":
             pass
-        self._left = True
-        self._cancel()
-        self._ready.set()
+        self.end(ClientLeft())

@@ -71,20 +71,33 @@ def routes(residence: Residence, served: Served) -> APIRouter:
 
     @router.get("/metrics")
     async def metrics(request: Request) -> Response:
-        resident = residence.resident
-        cache = await cache_of(resident)
+        resident = residence.here
         registry = CollectorRegistry(auto_describe=False)
-        registry.register(_Reading(resident, cache, served))
+        registry.register(_Moving(residence, served))
+        if resident:
+            registry.register(_Reading(resident, await cache_of(resident)))
         return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 
     return router
 
 
+class _Moving(Collector):
+    """What there is to tell whichever model is loaded, or none."""
+
+    def __init__(self, residence: Residence, served: Served) -> None:
+        self._residence = residence
+        self._served = served
+
+    def collect(self) -> Iterator[Metric]:
+        waiting = self._residence.waiting
+        yield GaugeMetricFamily("flm_requests_waiting_for_model", "for another model", waiting)
+        yield from self._served.collect()
+
+
 class _Reading(Collector):
-    def __init__(self, resident: Resident, cache: PrefixCache, served: Served) -> None:
+    def __init__(self, resident: Resident, cache: PrefixCache) -> None:
         self._resident = resident
         self._cache = cache
-        self._served = served
 
     def collect(self) -> Iterator[Metric]:
         yield from _tallied(self._cache)
@@ -94,7 +107,6 @@ class _Reading(Collector):
         thread = self._resident.thread
         yield GaugeMetricFamily("flm_requests_waiting", "without a lane", thread.waiting)
         yield GaugeMetricFamily("flm_requests_running", "in a lane", thread.running)
-        yield from self._served.collect()
 
 
 def _tallied(cache: PrefixCache) -> Iterator[Metric]:

@@ -1,11 +1,12 @@
-"""GET /v1/models: what is served, and the context length that agents size their prompts by."""
+"""GET /v1/models: what may be asked for, and the context length that agents size prompts by."""
 
+import asyncio
 from typing import Any
 
 from fastapi import APIRouter, Response
 
-from flm.engine.residency import Resident
-from flm.server.residence import Residence
+from flm.models.cards import Card
+from flm.server.residence import MustWait, Residence
 from flm.server.wire import Json
 
 
@@ -14,26 +15,47 @@ def routes(residence: Residence) -> APIRouter:
 
     @router.get("/v1/models")
     async def models() -> Response:
-        resident = residence.resident
-        return Json({"object": "list", "data": [_entry(resident, residence.settled_at)]})
+        return Json({"object": "list", "data": await asyncio.to_thread(_entries, residence)})
 
     @router.get("/v1/models/{model:path}")
     async def model(model: str) -> Response:
-        return Json(_entry(residence.find(model), residence.settled_at))
+        return Json(await asyncio.to_thread(_entry_of, residence, model))
 
     return router
 
 
-def _entry(resident: Resident, created: int) -> dict[str, Any]:
-    card = resident.card
+def _entries(residence: Residence) -> list[dict[str, Any]]:
+    """What is loaded comes first."""
+    resident = residence.here
+    others = [each for each in residence.shelved() if each.text != residence.text]
+    entries = [_entry(each.card, each.context_length, each.installed_at) for each in others]
+    if resident is None:
+        return entries
+    since = residence.settled_at
+    return [_entry(resident.card, resident.context_length, since, loaded=True), *entries]
+
+
+def _entry_of(residence: Residence, model: str) -> dict[str, Any]:
+    try:
+        resident = residence.find(model)
+    except MustWait as must:
+        (one,) = (each for each in residence.shelved() if each.text == must.text)
+        return _entry(one.card, one.context_length, one.installed_at)
+    return _entry(resident.card, resident.context_length, residence.settled_at, loaded=True)
+
+
+def _entry(
+    card: Card, context_length: int, created: int, *, loaded: bool = False
+) -> dict[str, Any]:
     return {
         "id": card.tag,
         "object": "model",
         "created": created,
         "owned_by": "flm",
         # One number under the names that clients look for.
-        "context_length": resident.context_length,
-        "max_model_len": resident.context_length,
+        "context_length": context_length,
+        "max_model_len": context_length,
+        "loaded": loaded,
         "aliases": list(card.aliases),
         "labels": list(card.labels),
     }

@@ -4,6 +4,7 @@ Lemonade and chat apps poll the first to see whether a server is up. Agents read
 what /api/show calls `num_ctx`.
 """
 
+import asyncio
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,11 +19,12 @@ from flm.models.cards import Card
 from flm.server.bodies import Body
 from flm.server.documented import documented
 from flm.server.faults import valid
-from flm.server.residence import Residence
+from flm.server.residence import MustWait, Residence
 from flm.server.wire import Json, parse_object, read_body
 from flm.settings import Settings
+from flm.text.template import ChatTemplate
 
-FOREVER = "9999-12-31T23:59:59Z"  # nothing unloads it
+FOREVER = "9999-12-31T23:59:59Z"
 # Ollama's words for what we call otherwise.
 PARAMETERS = {
     "temperature": "temperature",
@@ -49,15 +51,16 @@ def routes(settings: Settings, residence: Residence) -> APIRouter:
     @router.get("/api/tags")
     @router.head("/api/tags", include_in_schema=False)
     async def tags() -> Response:
-        resident = residence.resident
-        entry = _entry(resident) | {"modified_at": _moment(residence.settled_at)}
-        return Json({"models": [entry]})
+        return Json({"models": await asyncio.to_thread(_entries, residence)})
 
     @router.get("/api/ps")
     async def loaded() -> Response:
-        resident = residence.resident
+        resident = residence.here
+        if resident is None:
+            return Json({"models": []})
+        until = residence.expires_at
         running = {
-            "expires_at": FOREVER,
+            "expires_at": FOREVER if until is None else _moment(until),
             "size": resident.plan.needed,
             "size_vram": 0,
             "context_length": resident.context_length,
@@ -70,8 +73,7 @@ def routes(settings: Settings, residence: Residence) -> APIRouter:
         name = body.model or body.name
         if not name:
             raise BadRequest("model is missing", fix="send model", param="model")
-        resident = residence.find(name)
-        return Json(_shown(resident) | {"modified_at": _moment(residence.settled_at)})
+        return Json(await asyncio.to_thread(_shown_by_name, name, residence))
 
     @router.get("/api/version")
     @router.head("/api/version", include_in_schema=False)
@@ -81,13 +83,29 @@ def routes(settings: Settings, residence: Residence) -> APIRouter:
     return router
 
 
+def _entries(residence: Residence) -> list[dict[str, Any]]:
+    """What is loaded comes first."""
+    resident, entries = residence.here, []
+    if resident:
+        entries = [_entry(resident) | {"modified_at": _moment(residence.settled_at)}]
+    for each in residence.shelved():
+        if resident is None or each.text != residence.text:
+            entry = _named(each.card, each.size_bytes, each.card.sha256 or "")
+            entries.append(entry | {"modified_at": _moment(each.installed_at)})
+    return entries
+
+
 def _entry(resident: Resident) -> dict[str, Any]:
     card = resident.card
+    return _named(card, card.file_bytes, card.sha256 or resident.bundle.key)
+
+
+def _named(card: Card, size_bytes: int, digest: str) -> dict[str, Any]:
     return {
         "name": card.tag,
         "model": card.tag,
-        "size": card.file_bytes,
-        "digest": card.sha256 or resident.bundle.key,
+        "size": size_bytes,
+        "digest": digest,
         "details": _details(card),
     }
 
@@ -103,29 +121,43 @@ def _details(card: Card) -> dict[str, Any]:
     }
 
 
-def _shown(resident: Resident) -> dict[str, Any]:
-    card, architecture = resident.card, resident.bundle.architecture
-    parameters = {"num_ctx": resident.context_length, **_parameters(card.sampling)}
+def _shown_by_name(name: str, residence: Residence) -> dict[str, Any]:
+    """Of a model that is not loaded it is not said how its chats are written."""
+    try:
+        resident = residence.find(name)
+    except MustWait as must:
+        (one,) = (each for each in residence.shelved() if each.text == must.text)
+        told = _shown(one.card, one.context_length, one.card.family, None)
+        return told | {"modified_at": _moment(one.installed_at)}
+    architecture, window = resident.bundle.architecture, resident.context_length
+    told = _shown(resident.card, window, architecture, resident.template)
+    return told | {"modified_at": _moment(residence.settled_at)}
+
+
+def _shown(
+    card: Card, context_length: int, architecture: str, template: ChatTemplate | None
+) -> dict[str, Any]:
+    parameters = {"num_ctx": context_length, **_parameters(card.sampling)}
     lines = [f"{name} {value}" for name, value in parameters.items()]
+    tools = template.tells_of_tools if template else "tool-calling" in card.labels
     return {
         "modelfile": "\n".join([f"FROM {card.tag}", *(f"PARAMETER {line}" for line in lines)]),
         "parameters": "\n".join(lines),
-        "template": resident.template.source,
+        "template": template.source if template else "",
         "details": _details(card),
         "model_info": {
             "general.architecture": architecture,
             "general.parameter_count": card.parameters,
-            f"{architecture}.context_length": resident.context_length,
+            f"{architecture}.context_length": context_length,
         },
-        "capabilities": _capabilities(resident),
+        "capabilities": _capabilities(card, tools=tools),
     }
 
 
-def _capabilities(resident: Resident) -> list[str]:
-    card = resident.card
+def _capabilities(card: Card, *, tools: bool) -> list[str]:
     known = {
         "completion": True,
-        "tools": resident.template.tells_of_tools,
+        "tools": tools,
         "thinking": card.thinks or card.think_toggles,
     }
     return [name for name, has in known.items() if has]
@@ -141,5 +173,5 @@ def _parameters(sampling: SamplingParams) -> dict[str, object]:
     }
 
 
-def _moment(unix_s: int) -> str:
+def _moment(unix_s: float) -> str:
     return datetime.fromtimestamp(unix_s, UTC).isoformat()

@@ -4,13 +4,13 @@ Each client sees and touches its own domain alone (flm/server/domains.py).
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from threading import Lock
 from typing import Any, TypeVar
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Depends, Request, Response
 from pydantic import BaseModel
 
 from flm.core.event import Event, Failed, Finished
@@ -23,6 +23,7 @@ from flm.engine.engine import Engine
 from flm.engine.residency import Resident
 from flm.errors import BadRequest, QueueFull
 from flm.prefix.overview import kept_tiers, overview, with_disk
+from flm.server.admission import Admission
 from flm.server.documented import documented, query
 from flm.server.domains import SALT, domain_asked
 from flm.server.openai import ChatBody, CompletionBody
@@ -30,7 +31,7 @@ from flm.server.prefix_replies import explanation_reply, overview_reply
 from flm.server.prepare import Preparation, Prepared
 from flm.server.reasons import reason
 from flm.server.residence import Residence
-from flm.server.wire import Json, parse_object, read_body
+from flm.server.wire import Json
 from flm.settings import Settings
 
 T = TypeVar("T")
@@ -76,19 +77,17 @@ class Warming:
 
 
 def routes(settings: Settings, residence: Residence) -> APIRouter:
-    router = APIRouter()
+    router = APIRouter(dependencies=[Depends(residence.guest)])
     preparation, warming = Preparation(settings, residence), Warming()
+    admission = Admission(settings, residence)
 
     async def prepared(request: Request) -> list[Prepared]:
         """What one body or several ask for, of the model that is here unless they name one."""
-        tag = residence.resident.card.tag  # while it loads, no body is worth reading
-        raw, key = await read_body(request, settings), request.state.api_key
-
-        def prepare() -> list[Prepared]:
-            bodies = _bodies(parse_object(raw))
-            return [preparation.either({"model": tag, **body}, key) for body in bodies]
-
-        return await asyncio.to_thread(prepare)
+        fields, key = await admission.fields(request), request.state.api_key
+        usual = residence.usual
+        return await admission.admitted(
+            request, lambda: [preparation.either(usual | each, key) for each in _bodies(fields)]
+        )
 
     @router.get("/v1/prefix-cache", openapi_extra={"parameters": [TEXT, SALT]})
     async def show(request: Request) -> Response:
@@ -114,9 +113,10 @@ def routes(settings: Settings, residence: Residence) -> APIRouter:
         openapi_extra=documented(ChatBody, CompletionBody, WarmBody),
     )
     async def warm(request: Request) -> Response:
-        resident = residence.resident
+        asked = await prepared(request)
+        resident = asked[0].resident
         _refuse_without_reuse(resident)
-        prompts = [answers for each in await prepared(request) for answers in each.prompts]
+        prompts = [answers for each in asked for answers in each.prompts]
         requests = [_idle(answers[0].request) for answers in prompts]
         warming.submit(resident, requests)
         tokens = sum(len(one.prompt.tokens) for one in requests)
@@ -163,7 +163,7 @@ def _look(engine: Engine, prompt: Prompt) -> tuple[Finding, tuple[str | None, ..
     return engine.cache.look(prompt), kept_tiers(engine.cache, prompt)
 
 
-def _bodies(fields: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def _bodies(fields: dict[str, Any]) -> list[dict[str, Any]]:
     """One body, or those in `requests`."""
     if "requests" not in fields:
         return [fields]

@@ -1,69 +1,381 @@
-"""What the server can answer with just now: a model, or the reason why there is none yet."""
+"""Which model answers. One is loaded at a time; requests for others on the shelf take turns.
 
+Invariants:
+  * What is loaded stays while a guest is in it, and as long as loading it took.
+  * After that, if others wait for another model, newcomers to it wait behind them: models have
+    their turns in order of arrival, and a turn is everybody's who waits for that model.
+  * What is to be loaded is compiled and found to fit before what is loaded goes.
+  * A model that does not load fails those who wait for it, and nobody else.
+  * All is for the event loop, but `find` and what only looks.
+"""
+
+import asyncio
 import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
+from fastapi import Request
+
+from flm import console
 from flm.core.request import Priority
 from flm.engine.residency import Resident
-from flm.errors import BadRequest, ModelLoading, ModelNotFound
+from flm.errors import (
+    BadRequest,
+    FlmError,
+    ModelLoading,
+    NoModelLoaded,
+    QueueFull,
+    ServerStopping,
+)
+from flm.server.beside import beside
+from flm.server.faults import internal
+from flm.server.shelf import (
+    Shelved,
+    find_shelved,
+    model_names,
+    not_here,
+    served_names,
+    shelved,
+)
+from flm.settings import Settings
 
 # What clients may call themselves. The third is ours.
 CLASSES = {each.value: each for each in (Priority.INTERACTIVE, Priority.AGENT)}
+# A model stays for as long as loading it took, within these; then others may have their turn.
+STAY_S_MIN, STAY_S_MAX = 1.0, 60.0
+
+# Of a model by its name: looks at all that may go wrong, and gives what is left to do.
+Prepare = Callable[[str], Callable[[], Resident]]
+
+
+class MustWait(Exception):
+    """The model that a request names is on the shelf; `text` is what to load it by."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
+
+
+@dataclass(eq=False, slots=True)
+class Guest:
+    """A request from its arrival to its end. `cut` ends it early, once it runs."""
+
+    resident: Resident | None = None  # stays loaded
+    cut: Callable[[FlmError], None] | None = None
+
+
+@dataclass(eq=False, slots=True)
+class _Waiter:
+    guest: Guest
+    text: str
+    let_in: "asyncio.Future[None]"
 
 
 class Residence:
-    """Empty while a model loads; `settle` moves it in."""
+    """Empty while a first model loads; `settle` moves it in."""
 
-    def __init__(self) -> None:
+    def __init__(self, settings: Settings | None = None, prepare: Prepare | None = None) -> None:
+        """Without `prepare` no model is but the one that is settled."""
+        self._settings = settings or Settings()
+        self._prepare = prepare
         self._resident: Resident | None = None
+        self.text = ""  # what the resident was loaded by
         self.settled_at = 0  # Unix time, seconds
+        self._open = False  # a first model is loaded, or none was wanted
+        self._stopping: ServerStopping | None = None
+        self._guests: set[Guest] = set()
+        self._waiting: list[_Waiter] = []
+        self._stays_until = 0.0  # monotonic
+        self._keep_s = self._settings.keep_alive
+        self._used_at = 0.0  # Unix time
+        self._expiry: asyncio.TimerHandle | None = None
+        self._expired = False
+        self._changed = asyncio.Event()
+        self._mover: asyncio.Task[None] | None = None
 
-    def settle(self, resident: Resident) -> None:
-        self._resident = resident
+    def settle(self, resident: Resident, text: str = "") -> None:
+        self._resident, self.text = resident, text or resident.card.tag
         self.settled_at = int(time.time())
+        self._open = True
+        self._keep_s, self._used_at = self._settings.keep_alive, time.time()
+        if self._keep_s is not None:
+            self._expire_later()
+
+    def open_empty(self) -> None:
+        """The first request says which model."""
+        self._open = True
+
+    # To look.
 
     @property
-    def resident(self) -> Resident:
-        """Raises ModelLoading."""
-        if self._resident is None:
+    def here(self) -> Resident | None:
+        """Raises ModelLoading before the server is there, ServerStopping after."""
+        if self._stopping:
+            raise self._stopping
+        if not self._open:
             raise ModelLoading("The model is loading", fix="ask again in a few seconds")
         return self._resident
 
-    def find(self, model: str) -> Resident:
-        """The model a request names, with or without `@class` after it.
-
-        Raises ModelLoading, BadRequest, ModelNotFound.
-        """
-        resident = self.resident
-        if not model.strip():
-            raise BadRequest("model is empty", fix=f"send {resident.card.tag}", param="model")
-        served = served_names(resident)
-        if not model_names(model).isdisjoint(served):
-            return resident
-        name, word = split_class(model)
-        if model_names(name).isdisjoint(served):
-            raise ModelNotFound(
-                f"The model {model!r:.80} is not served here",
-                fix=f"ask for {resident.card.tag}, or start the server with flm serve MODEL",
-                param="model",
-            )
-        if word not in CLASSES:
-            raise BadRequest(
-                f"model asks for the class {word!r:.40}, which is none",
-                fix=f"send {name}, or {name}@agent where no person waits",
-                param="model",
+    @property
+    def resident(self) -> Resident:
+        """Whatever is loaded. Raises as `here`, or NoModelLoaded."""
+        resident = self.here
+        if resident is None and self._moving:
+            raise ModelLoading("The model is loading", fix="ask again in a few seconds")
+        if resident is None:
+            raise NoModelLoaded(
+                "No model is loaded just now", fix="ask one that GET /v1/models lists for a reply"
             )
         return resident
 
+    @property
+    def usual(self) -> dict[str, Any]:
+        """What stands in a body that names no model: the one that is loaded, if any."""
+        resident = self.here
+        return {"model": resident.card.tag} if resident else {}
 
-def served_names(resident: Resident) -> set[str]:
-    card = resident.card
-    return {name.lower() for name in (card.tag, card.tag.partition(":")[0], *card.aliases)}
+    def shelved(self) -> list[Shelved]:
+        """What else may be asked for, and what is loaded if it is on the shelf. Takes a moment."""
+        return shelved(self._settings) if self._prepare else []
 
+    @property
+    def expires_at(self) -> float | None:
+        """When what is loaded will go if nobody asks it, in seconds since 1970."""
+        if self._keep_s is None:
+            return None
+        return self._keep_s + (time.time() if self._guests else self._used_at)
 
-def model_names(model: str) -> set[str]:
-    """What a client may mean: as written, without an owner before it or Ollama's tag after it."""
-    name = model.strip().lower()
-    return {n.removesuffix(":latest") for n in (name, name.rpartition("/")[2])}
+    @property
+    def waiting(self) -> int:
+        return len(self._waiting)
+
+    def find(self, model: str) -> Resident:
+        """The model a request names, with or without `@class` after it. On any thread.
+
+        Raises MustWait for one that is not loaded, BadRequest, ModelNotFound, as `here`.
+        """
+        resident = self.here
+        if not model.strip():
+            named = resident.card.tag if resident else "one that GET /v1/models lists"
+            raise BadRequest("model is empty", fix=f"send {named}", param="model")
+        name, word = split_class(model)
+        for each in dict.fromkeys((model, name)):
+            found = self._named(each, resident)
+            if found is None:
+                continue
+            if each != model and word not in CLASSES:
+                raise BadRequest(
+                    f"model asks for the class {word!r:.40}, which is none",
+                    fix=f"send {name}, or {name}@agent where no person waits",
+                    param="model",
+                )
+            if isinstance(found, str):
+                raise MustWait(found)
+            return found
+        raise not_here(name, resident.card.tag if resident else None)
+
+    def _named(self, name: str, resident: Resident | None) -> Resident | str | None:
+        """What is loaded, or what else to load it by."""
+        if resident and not model_names(name).isdisjoint(served_names(resident.card)):
+            return resident
+        other = find_shelved(name, self._settings) if self._prepare else None
+        return other.text if other else None
+
+    # To be in it.
+
+    async def guest(self, request: Request) -> AsyncIterator[None]:
+        """Of routes: `request.state.guest` is theirs until the reply is sent."""
+        request.state.guest = guest = Guest()
+        try:
+            yield
+        finally:
+            self.leave(guest)
+
+    def enter(self, guest: Guest) -> None:
+        """Whatever is loaded now stays. Raises as `here`."""
+        guest.resident = self.here
+        if guest.resident:
+            self._guests.add(guest)
+            self._expire_never()
+
+    def leave(self, guest: Guest) -> None:
+        if guest not in self._guests:
+            return
+        self._guests.remove(guest)
+        guest.resident = None
+        self._used_at = time.time()
+        if not self._guests and self._resident and self._keep_s is not None:
+            self._expire_later()
+        self._changed.set()
+
+    def keep_alive(self, seconds: float | None) -> None:
+        """From now on, for what is loaded: until another says so, or it goes. None: for ever."""
+        self._keep_s = seconds
+
+    @property
+    def is_anothers_turn(self) -> bool:
+        """Whether newcomers to what is loaded are to wait."""
+        over = time.monotonic() >= self._stays_until
+        return over and any(each.text != self.text for each in self._waiting)
+
+    async def wait(self, guest: Guest, text: str) -> None:
+        """For the turn of the model `text`. The guest is in it then.
+
+        Raises QueueFull, ServerStopping, and what went wrong with loading it.
+        """
+        self.leave(guest)
+        _ = self.here
+        room = self._settings.lanes + self._settings.queue_max
+        if len(self._waiting) >= room:
+            raise QueueFull(
+                f"{room} requests wait for other models already",
+                fix="wait, or start with a larger --q-len",
+            )
+        waiter = _Waiter(guest, text, asyncio.get_running_loop().create_future())
+        self._waiting.append(waiter)
+        self._stir()
+        try:
+            await waiter.let_in
+        except BaseException:  # its client may have left as it was let in
+            self.leave(guest)
+            raise
+        finally:
+            if waiter in self._waiting:
+                self._waiting.remove(waiter)
+                self._changed.set()
+
+    # To move.
+
+    @property
+    def _moving(self) -> bool:
+        return self._mover is not None and not self._mover.done()
+
+    def _stir(self) -> None:
+        self._changed.set()
+        if not self._moving:
+            self._mover = asyncio.create_task(self._move())
+
+    async def _move(self) -> None:
+        while self._waiting or self._expired:
+            if self._expired:
+                self._expired = False
+                if not self._guests and not any(w.text == self.text for w in self._waiting):
+                    await self._unload()
+                continue
+            text = self._waiting[0].text
+            if self._resident is None or text != self.text:
+                await self._bring(text)
+            else:
+                self._let_in(text)
+
+    async def _bring(self, text: str) -> None:
+        assert self._prepare is not None
+        try:
+            load = await beside(partial(self._prepare, text), name="prepare")
+            if not await self._vacated(text):
+                return
+            began = time.monotonic()
+            resident = await beside(load, name="load")
+        except Exception as error:
+            if not isinstance(error, FlmError):
+                console.debug(f"loading {text} failed: {type(error).__name__}: {error}")
+            self._fail(internal(error), text)
+            return
+        self.settle(resident, text)
+        stay_s = min(max(time.monotonic() - began, STAY_S_MIN), STAY_S_MAX)
+        self._stays_until = time.monotonic() + stay_s
+        self._let_in(text)
+
+    async def _vacated(self, text: str) -> bool:
+        """Nothing is loaded any more; or, False, nobody waits for `text` any more."""
+        while any(each.text == text for each in self._waiting):
+            rest_s = self._stays_until - time.monotonic()
+            if self._resident is None:
+                return True
+            if not self._guests and rest_s <= 0:
+                await self._unload()
+                continue
+            self._changed.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(rest_s if rest_s > 0 else None):
+                    await self._changed.wait()
+        return False
+
+    async def _unload(self) -> None:
+        resident, self._resident = self._resident, None
+        self._expire_never()
+        if resident:
+            console.say(f"Unloading model: {resident.card.tag}")
+            await beside(resident.close, name="unload")
+
+    def _let_in(self, text: str) -> None:
+        for waiter in [each for each in self._waiting if each.text == text]:
+            self._waiting.remove(waiter)
+            if not waiter.let_in.done():
+                self.enter(waiter.guest)
+                waiter.let_in.set_result(None)
+
+    def _fail(self, error: FlmError, text: str | None = None) -> None:
+        """All who wait, or those who do for `text`."""
+        for waiter in [each for each in self._waiting if text in (None, each.text)]:
+            self._waiting.remove(waiter)
+            if not waiter.let_in.done():
+                waiter.let_in.set_exception(error)
+
+    # To go.
+
+    def _expire_later(self) -> None:
+        assert self._keep_s is not None
+        self._expire_never()
+        self._expiry = asyncio.get_running_loop().call_later(self._keep_s, self._expire)
+
+    def _expire_never(self) -> None:
+        if self._expiry:
+            self._expiry.cancel()
+        self._expiry, self._expired = None, False
+
+    def _expire(self) -> None:
+        self._expired = True
+        self._stir()
+
+    def stop(self) -> int:
+        """Nobody comes in any more, and who waits for a model is told so; how many are in it."""
+        self._stopping = ServerStopping("The server is stopping", fix="ask again once it is back")
+        self._expire_never()
+        self._fail(self._stopping)
+        return len(self._guests)
+
+    async def emptied(self) -> None:
+        while self._guests:
+            self._changed.clear()
+            await self._changed.wait()
+
+    def cut(self) -> None:
+        """Who is still in it is told that the server is stopping."""
+        assert self._stopping
+        for guest in list(self._guests):
+            if guest.cut:
+                guest.cut(self._stopping)
+
+    async def close(self, flush_s: float, hurried: asyncio.Event) -> None:
+        """Once it is stopped: what is loaded goes, without its time to flush when hurried."""
+        if self._mover:
+            self._mover.cancel()
+        resident, self._resident = self._resident, None
+        if resident is None:
+            return
+        closing = beside(
+            partial(resident.close, 0.0 if hurried.is_set() else flush_s), name="close"
+        )
+        hurrying = asyncio.create_task(hurried.wait())
+        await asyncio.wait((closing, hurrying), return_when=asyncio.FIRST_COMPLETED)
+        if not closing.done():
+            resident.hurry()
+        hurrying.cancel()
+        await closing
 
 
 def split_class(model: str) -> tuple[str, str]:

@@ -3,46 +3,53 @@
 import asyncio
 import errno
 import socket
-import threading
 from collections.abc import Callable
-from types import FrameType
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI
 
 from flm import console
+from flm.core.sizes import counted
 from flm.engine.residency import Resident
+from flm.engine.thread import FLUSH_S_MAX
 from flm.errors import ServerAddressInUse
 from flm.server.app import create_app
+from flm.server.beside import beside
 from flm.server.guard import is_loopback_name
-from flm.server.residence import Residence
+from flm.server.residence import Prepare, Residence
+from flm.server.stopping import Stopping
 from flm.settings import Settings
 
 if TYPE_CHECKING:
     import uvicorn
 
-DRAIN_S_MAX = 10  # what running requests get once the server is told to stop
+FAREWELL_S_MAX = 2  # for what was said last to be taken, once the server stops
 BACKLOG_MAX = 1024  # connections not yet accepted
 IDLE_S_MAX = 75  # a connection without a request; clients' pools expect about a minute
+
+Load = tuple[str, Callable[[], Resident]]  # the first model: its name, and how to load it
 
 
 def run_server(
     settings: Settings,
-    load: Callable[[], Resident],
+    load: Load | None,
     *,
-    ready: Callable[[Resident], None] = lambda resident: None,
+    prepare: Prepare | None = None,
+    ready: Callable[[Resident | None], None] = lambda resident: None,
 ) -> None:
     """Listens, loads while /health says 503, then serves until SIGINT or SIGTERM.
 
-    A second signal does not wait for running requests. `load` and `ready` run beside the event
-    loop. Raises ServerAddressInUse, and whatever `load` raises.
+    A second signal does not wait for running requests. `load` None: the first request says which
+    model. `prepare`: how others are loaded, when asked for. Raises ServerAddressInUse, and
+    whatever `load` raises.
     """
     with listen(settings.host, settings.port) as listener:
         if not (settings.api_keys or is_loopback_name(settings.host)):
             console.warn(
                 f"Anyone who reaches {settings.host} can use this server: set a key with --api-key."
             )
-        asyncio.run(_serve(settings, listener, load, ready))
+        asyncio.run(_serve(settings, listener, Residence(settings, prepare), load, ready))
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -68,17 +75,16 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def create_server(app: FastAPI, settings: Settings) -> "uvicorn.Server":
-    """uvicorn around the app, silent, and without its signal sent on to us afterwards. Once it is
-    told to stop it waits for replies, and not for those who only listen.
+    """uvicorn around the app, silent; signals are not its business. Once it is to stop it waits for
+    replies, and not for those who only listen.
     """
     import uvicorn
 
     from flm.server.patience import patient_protocol
 
     class Server(uvicorn.Server):
-        def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-            self.force_exit = self.should_exit  # the second time
-            self.should_exit = True
+        def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]
+            return nullcontext()
 
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
             app.state.news.close()
@@ -95,7 +101,7 @@ def create_server(app: FastAPI, settings: Settings) -> "uvicorn.Server":
         backlog=BACKLOG_MAX,
         server_header=False,
         timeout_keep_alive=IDLE_S_MAX,
-        timeout_graceful_shutdown=DRAIN_S_MAX,
+        timeout_graceful_shutdown=FAREWELL_S_MAX,
     )
     return Server(config)
 
@@ -103,48 +109,59 @@ def create_server(app: FastAPI, settings: Settings) -> "uvicorn.Server":
 async def _serve(
     settings: Settings,
     listener: socket.socket,
-    load: Callable[[], Resident],
-    ready: Callable[[Resident], None],
+    residence: Residence,
+    load: Load | None,
+    ready: Callable[[Resident | None], None],
 ) -> None:
-    residence = Residence()
-    server = create_server(create_app(settings, residence), settings)
-    serving = asyncio.create_task(server.serve(sockets=[listener]))
-    loading = _in_thread(load)
-    first: tuple[asyncio.Future[Any], ...] = (serving, loading)
-    await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
-    if not loading.done():  # told to stop; the thread ends with the process
-        return
-    try:
-        resident = loading.result()
-        residence.settle(resident)
-        ready(resident)
-        await serving
-        resident.close()
-    finally:
-        server.should_exit = True
-        await serving
-
-
-def _in_thread(load: Callable[[], Resident]) -> "asyncio.Future[Resident]":
-    """Not in the loop's pool, which would be waited for when the server is told to stop."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[Resident] = loop.create_future()
-
-    def settle(outcome: Resident | BaseException) -> None:
-        if isinstance(outcome, BaseException):
-            future.set_exception(outcome)
-        else:
-            future.set_result(outcome)
-
-    def run() -> None:
+    server, stopping = create_server(create_app(settings, residence), settings), Stopping()
+    with stopping.listening():
+        serving = asyncio.create_task(server.serve(sockets=[listener]))
+        told = asyncio.create_task(stopping.told.wait())
         try:
-            outcome: Resident | BaseException = load()
-        except BaseException as error:
-            outcome = error
-        loop.call_soon_threadsafe(settle, outcome)
+            if await _opened(residence, load, (serving, told)):
+                ready(residence.here)
+                await asyncio.wait((serving, told), return_when=asyncio.FIRST_COMPLETED)
+            await _drain(residence, stopping, settings.drain_s)
+        finally:
+            told.cancel()
+            server.should_exit = True
+            await serving
+        await residence.close(FLUSH_S_MAX, stopping.hurried)
 
-    threading.Thread(target=run, name="load", daemon=True).start()
-    return future
+
+async def _opened(
+    residence: Residence, load: Load | None, ended: "tuple[asyncio.Task[Any], ...]"
+) -> bool:
+    """Once the first model is loaded, if one is wanted; False if the server has ended by then."""
+    if load is None:
+        residence.open_empty()
+        return True
+    text, work = load
+    loading = beside(work, name="load")
+    await asyncio.wait((loading, *ended), return_when=asyncio.FIRST_COMPLETED)
+    if not loading.done():  # the thread ends with the process
+        return False
+    residence.settle(loading.result(), text)
+    return True
+
+
+async def _drain(residence: Residence, stopping: Stopping, drain_s: float) -> None:
+    """Who is being answered gets so long; then, or when told again, they are cut off."""
+    running = residence.stop()
+    console.say(
+        f"Stopping: {counted(running, 'request')} may take {drain_s:g} s more to end "
+        "(once more, and they are cut off)"
+        if running
+        else "Stopping"
+    )
+    ways = [
+        asyncio.create_task(residence.emptied()),
+        asyncio.create_task(stopping.hurried.wait()),
+    ]
+    await asyncio.wait(ways, timeout=drain_s, return_when=asyncio.FIRST_COMPLETED)
+    for way in ways:
+        way.cancel()
+    residence.cut()
 
 
 def _cannot_listen(host: str, port: int, error: OSError) -> ServerAddressInUse:

@@ -1,23 +1,29 @@
 """The stream of one generation, in an API's own frames, with pings while there is nothing to say.
 
-Headers go out at once; what fails later is told inside the stream, which then ends.
+Headers go out at once, or with the first ping while another model is loaded; what fails later is
+told inside the stream, which then ends.
 """
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Protocol
 
 from fastapi import Response
 from starlette.background import BackgroundTask
-from starlette.types import Receive, Scope, Send
+from starlette.requests import ClientDisconnect
+from starlette.types import Message, Receive, Scope, Send
 
 from flm.errors import FlmError
 from flm.server import journal
-from flm.server.faults import fault_response, internal
+from flm.server.admission import left
+from flm.server.faults import fault_frame, fault_response, internal
 from flm.server.generate import Choice, ClientLeft, ClientStalled, Generation
 from flm.server.patience import STALL_S_MAX
+
+HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+PING = b": ping\n\n"  # a comment, in every dialect of events
 
 
 class Replies(Protocol):
@@ -53,21 +59,21 @@ class EventStream(Response):
 
         `background` is for after a good end.
         """
-        headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
-        super().__init__(headers=headers, media_type=replies.media_type, background=background)
+        super().__init__(headers=HEADERS, media_type=replies.media_type, background=background)
         del self.headers["content-length"]
         self._generation = generation
         self._replies = replies
         self._ping_interval_s = ping_interval_s
         self._ended = ended
+        self.begun = False  # whether its headers are sent
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        status, ending, started = 200, "cut off", False
+        status, ending, started = 200, "cut off", self.begun
         try:
             async with self._generation.running(receive):
-                started = True
-                start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
-                await send(start)
+                if not started:
+                    started = True
+                    await send(_start(self))
                 await self._stream(send)
             ending = ""
         except ClientLeft as error:
@@ -104,6 +110,72 @@ class EventStream(Response):
                 await send_piece(send, frames or replies.ping)
                 ping_at = time.monotonic() + self._ping_interval_s
         await send_piece(send, replies.ending(generation), more=False)
+
+
+class LateStream(Response):
+    """A stream that must wait for its model: pings, and then the response that is `coming`.
+
+    Raises ClientDisconnect, and what went wrong while nothing was sent yet.
+    """
+
+    media_type = "text/event-stream"
+
+    def __init__(
+        self,
+        coming: Coroutine[Any, Any, Response],
+        *,
+        ping_interval_s: float | None,
+        failed: Callable[[FlmError | None], None],
+    ) -> None:
+        """`ping_interval_s` None: its dialect has no pings. `failed` is called with what had to be
+        told inside the stream, or None for a client that left it.
+        """
+        super().__init__(headers=HEADERS)
+        del self.headers["content-length"]
+        self._coming = coming
+        self._ping_interval_s = ping_interval_s
+        self._failed = failed
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        coming, leaving = asyncio.create_task(self._coming), asyncio.create_task(left(receive))
+        started = False
+        try:
+            while not coming.done():
+                await asyncio.wait(
+                    (coming, leaving),
+                    timeout=self._ping_interval_s,
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
+                if leaving.done() and not coming.done():
+                    raise ClientDisconnect
+                if not coming.done():
+                    if not started:
+                        await send(_start(self))
+                    started = True
+                    await send_piece(send, PING)
+            response = coming.result()
+        except (ClientDisconnect, ClientStalled):
+            if not started:
+                raise
+            self._failed(None)
+        except Exception as error:
+            if not started:
+                raise
+            known = internal(error)
+            self._failed(known)
+            with suppress(ClientStalled):
+                await send_piece(send, fault_frame(known, scope["path"]), more=False)
+        else:
+            if isinstance(response, EventStream):
+                response.begun = started
+            await response(scope, receive, send)
+        finally:
+            coming.cancel()
+            leaving.cancel()
+
+
+def _start(response: Response) -> Message:
+    return {"type": "http.response.start", "status": 200, "headers": response.raw_headers}
 
 
 async def send_piece(send: Send, body: bytes, *, more: bool = True) -> None:

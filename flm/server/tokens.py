@@ -1,15 +1,16 @@
 """POST /tokenize, /detokenize, /apply-template: what a model reads, as llama.cpp and vLLM do."""
 
-import asyncio
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Depends, Request, Response
 from pydantic import ConfigDict
 
 from flm.engine.conversation import Conversations
 from flm.engine.residency import Resident
 from flm.errors import BadRequest
+from flm.server.admission import Admission
 from flm.server.apis import CHATS
 from flm.server.bodies import Body, Many, refuse_fields
 from flm.server.documented import documented
@@ -17,7 +18,7 @@ from flm.server.faults import valid
 from flm.server.openai import ChatBody
 from flm.server.prepare import Preparation
 from flm.server.residence import Residence
-from flm.server.wire import Json, parse_object, read_body
+from flm.server.wire import Json
 from flm.settings import Settings
 from flm.text.tokenizer import Tokenizer
 
@@ -62,25 +63,23 @@ class DetokenizeBody(Body):
 
 
 def routes(settings: Settings, residence: Residence) -> APIRouter:
-    router = APIRouter()
-    preparation = Preparation(settings, residence)
+    router = APIRouter(dependencies=[Depends(residence.guest)])
+    preparation, admission = Preparation(settings, residence), Admission(settings, residence)
 
     async def answer(
-        request: Request, work: Callable[[Mapping[str, Any], str | None], dict[str, Any]]
+        request: Request, work: Callable[[dict[str, Any], str | None], dict[str, Any]]
     ) -> Response:
-        _ = residence.resident  # while it loads, no body is worth reading
-        raw, key = await read_body(request, settings), request.state.api_key
-        return Json(await asyncio.to_thread(lambda: work(parse_object(raw), key)))
+        fields, key = await admission.fields(request), request.state.api_key
+        return Json(await admission.admitted(request, partial(work, fields, key)))
 
     def resident_of(model: str | None) -> Resident:
         return residence.find(model) if model else residence.resident
 
-    def chat(fields: Mapping[str, Any], key: str | None) -> tuple[Resident, tuple[int, ...]]:
-        tag = residence.resident.card.tag
-        prepared = preparation.chat(CHATS, {"model": tag, **fields}, key)
+    def chat(fields: dict[str, Any], key: str | None) -> tuple[Resident, tuple[int, ...]]:
+        prepared = preparation.chat(CHATS, residence.usual | fields, key)
         return prepared.resident, prepared.prompts[0][0].request.prompt.tokens
 
-    def tokenized(fields: Mapping[str, Any], key: str | None) -> dict[str, Any]:
+    def tokenized(fields: dict[str, Any], key: str | None) -> dict[str, Any]:
         body = valid(TokenizeBody, fields)
         refuse_fields(body, UNSUPPORTED)
         if "messages" in fields:
@@ -91,7 +90,7 @@ def routes(settings: Settings, residence: Residence) -> APIRouter:
             tokens = tuple(Conversations(resident).encode(text, first=first))
         return _told(body, tokens, resident)
 
-    def detokenized(fields: Mapping[str, Any], key: str | None) -> dict[str, Any]:
+    def detokenized(fields: dict[str, Any], key: str | None) -> dict[str, Any]:
         body = valid(DetokenizeBody, fields)
         tokenizer = resident_of(body.model).tokenizer
         if not all(0 <= token < tokenizer.vocabulary for token in body.tokens):
@@ -103,7 +102,7 @@ def routes(settings: Settings, residence: Residence) -> APIRouter:
         text = tokenizer.decode(body.tokens, skip_special=False)
         return {"content": text, "prompt": text}
 
-    def applied(fields: Mapping[str, Any], key: str | None) -> dict[str, Any]:
+    def applied(fields: dict[str, Any], key: str | None) -> dict[str, Any]:
         resident, tokens = chat(fields, key)
         return {"prompt": resident.tokenizer.decode(tokens, skip_special=False)}
 

@@ -119,6 +119,10 @@ class DiskTier:
         late.cancel()
         self.store.close()
 
+    def hurry(self) -> None:
+        """What is not written yet stays away; any thread."""
+        self._stopping.set()
+
     def _read(self, stored: Stored, start: int) -> Loaded:
         began = self._clock()
         try:

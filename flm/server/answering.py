@@ -1,0 +1,130 @@
+"""A request answered: admitted to the model that it names, run, and sent whole or as a stream."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from fastapi import Request, Response
+from starlette.background import BackgroundTask
+
+from flm.engine.conversation import Conversations
+from flm.errors import FlmError
+from flm.server import journal
+from flm.server.admission import Admission
+from flm.server.faults import OLLAMA
+from flm.server.generate import ClientLeft, Generation
+from flm.server.journal import CLIENT_CLOSED_REQUEST
+from flm.server.metrics import Served
+from flm.server.news import News
+from flm.server.ollama_replies import LineReplies
+from flm.server.prepare import Prepared
+from flm.server.reasons import note_reason
+from flm.server.reporter import Reporter
+from flm.server.residence import MustWait, Residence
+from flm.server.running import Running
+from flm.server.sse import EventStream, LateStream
+from flm.server.wire import Json
+from flm.settings import Settings
+
+Prepare = Callable[[Mapping[str, Any], str | None], Prepared]
+
+
+class Answering:
+    def __init__(
+        self,
+        settings: Settings,
+        residence: Residence,
+        served: Served,
+        news: News,
+        running: Running,
+    ) -> None:
+        self._settings = settings
+        self._residence = residence
+        self._admission = Admission(settings, residence)
+        self._served = served
+        self._news = news
+        self._running = running
+
+    async def answer(self, request: Request, prepare: Prepare) -> Response:
+        fields, key = await self._admission.fields(request), request.state.api_key
+        work = partial(prepare, fields, key)
+        if not fields.get("stream"):
+            return await self._run(request, await self._admission.admitted(request, work))
+        try:
+            return await self._run(request, await self._admission.at_once(request, work))
+        except MustWait as must:
+            return self._late(request, must.text, work)
+
+    def _late(self, request: Request, text: str, work: Callable[[], Prepared]) -> Response:
+        async def coming() -> Response:
+            return await self._run(request, await self._admission.in_turn(request, text, work))
+
+        def failed(error: FlmError | None) -> None:
+            if error:
+                journal.note_refusal(request, error)
+            else:
+                journal.note_leaving(request)
+            self._served.note(error.status if error else CLIENT_CLOSED_REQUEST)
+
+        pings = not request.scope["path"].startswith(OLLAMA)
+        interval_s = self._settings.ping_interval_s if pings else None
+        return LateStream(coming(), ping_interval_s=interval_s, failed=failed)
+
+    async def _run(self, request: Request, prepared: Prepared) -> Response:
+        body, replies, resident = prepared.body, prepared.replies, prepared.resident
+        if body.keep_alive is not None:
+            self._residence.keep_alive(body.kept_s)
+        if isinstance(replies, LineReplies) and not prepared.prompts:
+            return Json(replies.loaded())
+        reporter = Reporter(self._news, resident, prepared.prompts[0][0].request)
+        conversations = Conversations(resident)
+        generation = Generation(conversations, prepared.prompts, admitted=reporter.admitted)
+        request.state.guest.cut = generation.end
+        names = [name for name in (replies.id, body.request_id) if name]
+        self._running.name(generation, names, key=request.state.api_key)
+        ended = partial(self._ended, request, prepared, generation, reporter)
+        background = BackgroundTask(_read_ahead, generation)
+        reporter.asked()
+        if body.stream:
+            return EventStream(
+                generation,
+                replies,
+                ping_interval_s=self._settings.ping_interval_s,
+                ended=ended,
+                background=background,
+            )
+        try:
+            async with generation.running(request.receive):
+                while not generation.finished:
+                    await generation.read()
+        except ClientLeft as left:
+            ended(CLIENT_CLOSED_REQUEST, left.ending)
+            return Response(status_code=CLIENT_CLOSED_REQUEST)
+        ended(200, "")
+        return Json(replies.whole(generation), background=background)
+
+    def _ended(
+        self,
+        request: Request,
+        prepared: Prepared,
+        generation: Generation,
+        reporter: Reporter,
+        status: int,
+        ending: str,
+    ) -> None:
+        resident, taken = prepared.resident, journal.account(generation, ending)
+        journal.note(request, status, taken, model=resident.card.tag)
+        usages = [one.answer.usage for one in generation.choices if one.answer.usage]
+        self._served.note(status, usages)
+        reporter.ended(status, taken)
+        loop = asyncio.get_running_loop()
+        for answers in generation.prompts:
+            loop.run_in_executor(None, note_reason, resident, answers[0], reporter.explained)
+
+
+async def _read_ahead(generation: Generation) -> None:
+    try:
+        await asyncio.to_thread(generation.read_ahead)
+    except Exception as error:  # the client has its answer
+        journal.note_mistake(error)
