@@ -3,6 +3,7 @@
 Only the command asked for is imported: `flm list` answers in a fraction of a second.
 """
 
+import difflib
 import sys
 from collections.abc import Iterable, Sequence
 from importlib import import_module
@@ -89,8 +90,11 @@ def _dispatch(words: list[str]) -> int:
         _invoke([*topic, "--help"], topic or COMMANDS)
         return 0 if words else 1
     if command not in COMMANDS:
+        near = difflib.get_close_matches(str(command).lower(), COMMANDS, n=1)
+        meant = f"Did you mean flm {near[0]}?\n" if near else ""
         console.write(
-            f"Invalid command: {command}\nUse --help for usage information\n", to=sys.stderr
+            f"Invalid command: {command}\n{meant}Use --help for usage information\n",
+            to=sys.stderr,
         )
         return 1
     if command in GROUPS:

@@ -5,9 +5,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from flm.errors import BadRequest, FlmError, NoServer
-from flm.settings import Settings
+from flm.settings import Settings, variable
 
 TIMEOUT_S = 60.0
+WHERE = f"Its port: --port N or {variable('port')}=N; another machine: --host NAME"
 
 
 def server_url(settings: Settings) -> str:
@@ -40,7 +41,7 @@ def ask(
     except (OSError, HTTPException) as error:
         raise NoServer(
             f"No flm server answers at {url}",
-            fix="start one with flm serve, or say where it is with --host and --port",
+            fix=f"start one with flm serve, or say where it is. {WHERE}",
         ) from error
 
 
@@ -50,13 +51,13 @@ def _parsed(raw: bytes, url: str) -> dict[str, Any]:
     except ValueError:
         value = None
     if not isinstance(value, dict):
-        raise NoServer(f"What answers at {url} is not flm", fix="name flm's --host and --port")
+        raise NoServer(f"What answers at {url} is not flm", fix=WHERE)
     return value
 
 
 def _refusal(reply: Mapping[str, Any], url: str) -> FlmError:
     error = reply.get("error")
     if not isinstance(error, dict):
-        return NoServer(f"What answers at {url} is not flm", fix="name flm's --host and --port")
+        return NoServer(f"What answers at {url} is not flm", fix=WHERE)
     message = str(error.get("message")).partition(". Fix: ")[0]
     return BadRequest(message, fix=str(error.get("fix") or "see the server's log"))

@@ -11,6 +11,7 @@ from flm.cli.remote import server_url
 from flm.cli.resident import load_resident, prepare_resident
 from flm.errors import UnsupportedFeature
 from flm.hub.reference import resolve
+from flm.server.shelf import shelved
 from flm.settings import Settings
 
 DEFAULT_MODEL = "smollm2:135m"
@@ -63,7 +64,7 @@ def command(
     """Answer OpenAI-style requests over HTTP. Fetches and compiles the model first if need be."""
     settings = options.settings_of(context)
     _say_what_is_ignored(settings, model)
-    if model is None:
+    if model is None and not shelved(settings):
         model = DEFAULT_MODEL
         console.say(f"No model named: serving {model} (flm list shows the others)")
     if port not in (None, "-1"):
@@ -73,34 +74,39 @@ def command(
     _serve(model, settings)
 
 
-def _serve(model: str, settings: Settings) -> None:
-    wanted = resolve(model)  # a wrong name is told before anything is opened
+def _serve(model: str | None, settings: Settings) -> None:
+    """None: whichever of the installed a request names is loaded then."""
+    wanted = resolve(model) if model else None  # a wrong name is told before anything is opened
     from flm.engine.residency import Resident
     from flm.server.serve import run_server
 
     def say_ready(resident: Resident | None) -> None:
-        assert resident is not None
-        for line in ready_lines(settings, resident.card.tag, resident.context_length):
+        if resident:
+            tag = resident.card.tag
+            served = f"{tag}, {resident.context_length:,} tokens of context"
+        else:
+            tags = [each.card.tag for each in shelved(settings)]
+            tag, served = tags[0], f"what requests name: {', '.join(tags)}"
+        for line in ready_lines(settings, served, tag):
             console.say(line)
 
     console.say(f"Starting server on port {settings.port}...")
     run_server(
         settings,
-        (wanted.text, lambda: load_resident(wanted.text, settings)),
+        (wanted.text, lambda: load_resident(wanted.text, settings)) if wanted else None,
         prepare=lambda text: prepare_resident(text, settings),
         ready=say_ready,
     )
 
 
-def ready_lines(settings: Settings, tag: str, context_length: int) -> list[str]:
-    """Where the server is and what to try first: a line to paste into a shell."""
+def ready_lines(settings: Settings, served: str, tag: str) -> list[str]:
+    """Where the server is, what it serves and what to try first: a line to paste into a shell."""
     url = f"{server_url(settings)}/v1"
     body = json.dumps({"model": tag, "messages": [{"role": "user", "content": "Say hello."}]})
     quoted = body.replace("'", "'\\''")
     key = " -H 'Authorization: Bearer YOUR_KEY'" if settings.api_keys else ""
     return [
-        f"WebServer started on port {settings.port}: {url} serves {tag}, "
-        f"{context_length:,} tokens of context",
+        f"WebServer started on port {settings.port}: {url} serves {served}",
         "Try:\n"
         f"  curl {url}/chat/completions{key} -H 'Content-Type: application/json' -d '{quoted}'",
         "Press Ctrl+C to stop.",

@@ -49,10 +49,19 @@ def command(
         said = report(machine, opened) | {"cpu_ready": trouble is None, "ready": ready}
         console.write(json.dumps(said, indent=4, sort_keys=True) + "\n")
     else:
-        for check in checks(machine, opened):
-            _print(check)
-        _print_cpu(machine, trouble)
+        _show(machine, opened, trouble)
     raise typer.Exit(0 if ready else 1)
+
+
+def _show(machine: Machine, opened: Opened | None, trouble: DeviceUnavailable | None) -> None:
+    """What models would run on comes first: the CPU where there is no NPU at all."""
+    has_npu = bool(machine.npus or machine.npus_on_bus)
+    if not has_npu:
+        _print_cpu(machine, trouble)
+    for check in checks(machine, opened):
+        _print(check)
+    if has_npu:
+        _print_cpu(machine, trouble)
 
 
 def _print_plan(model: str, settings: Settings) -> None:

@@ -88,6 +88,26 @@ def test_serve_as_lemonade_starts_it_answers_and_stops(home: Path) -> None:
         assert server.wait(20) == 0
 
 
+def test_serve_without_a_model_loads_the_one_that_is_asked_for(home: Path) -> None:
+    assert run(["pull", str(TINY)]) == 0
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [sys.executable, "-m", "flm", "serve", "--port", str(port), "--ctx-len", "99999"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ) as server:
+        assert server.stdout is not None
+        assert any(f"serves what requests name: {TINY.stem}" in line for line in server.stdout)
+        base = f"http://127.0.0.1:{port}"
+        (listed,) = httpx.get(f"{base}/v1/models").json()["data"]
+        body = {"model": TINY.stem, "prompt": "a", "max_tokens": 2}
+        assert httpx.post(f"{base}/v1/completions", json=body, timeout=60).status_code == 200
+        (loaded,) = httpx.get(f"{base}/v1/models").json()["data"]
+        assert (listed["loaded"], loaded["loaded"]) == (False, True)
+        assert loaded["context_length"] < 99999
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(20) == 0
+
+
 def test_the_python_facade_reads_the_environment_as_the_commands_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,10 +10,13 @@ from typing import Any
 import pytest
 
 from flm import __version__, console
+from flm.cli import validate
 from flm.cli.app import COMMANDS, run, split_command
+from flm.devices.probe import probe
 from flm.hub.shelf import Shelf
 from flm.models.cards import cards
 from flm.settings import Settings
+from tests.pure.npus import make_npu
 
 
 @pytest.fixture(autouse=True)
@@ -60,6 +63,13 @@ def test_an_unknown_command_is_told_in_fastflowlms_words(
     assert run(["brew"]) == 1
     out, err = capsys.readouterr()
     assert (out, err) == ("", "Invalid command: brew\nUse --help for usage information\n")
+
+
+def test_a_slip_in_a_command_is_told_with_what_was_meant(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run(["Sevre", "smollm2:135m"]) == 1
+    assert "Did you mean flm serve?" in capsys.readouterr().err
 
 
 def test_an_unknown_model_is_told_in_fastflowlms_words(capsys: pytest.CaptureFixture[str]) -> None:
@@ -198,6 +208,20 @@ def test_validate_reports_the_npu_as_fastflowlm_does_and_the_cpu_too(
 def test_validate_for_the_cpu_ends_well_without_an_npu(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["validate", "--device", "cpu"]) == 0
     assert "CPU self-test passed." in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("vendor", "first"), [("0x8086", "[FLM]  CPU: "), ("0x1022", "[Linux]  ")])
+def test_validate_begins_with_what_models_would_run_on(
+    home: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    vendor: str,
+    first: str,
+) -> None:
+    make_npu(home, vendor=vendor)
+    monkeypatch.setattr(validate, "probe", lambda: probe(home))
+    run(["validate", "--device", "cpu"])
+    assert capsys.readouterr().out.startswith(first)
 
 
 def test_check_names_a_damaged_file(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

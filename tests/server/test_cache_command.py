@@ -183,6 +183,8 @@ def test_a_wrong_key_and_a_missing_server_say_what_to_do(flm: Terminal) -> None:
     assert code == 1
     assert "No flm server answers at http://127.0.0.1:9" in err
     assert "flm serve" in err
+    assert "--port" in err
+    assert "FLM_SERVE_PORT" in err
 
 
 def test_a_server_that_loads_says_so(capsys: pytest.CaptureFixture[str]) -> None:

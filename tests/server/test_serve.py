@@ -4,6 +4,8 @@ import signal
 import socket
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -12,6 +14,7 @@ import pytest
 from flm.errors import BadModelFile, ServerAddressInUse
 from flm.server.serve import listen, run_server
 from flm.settings import Settings
+from tests.server.test_leaving import until
 
 ROOT = Path(__file__).parents[2]
 
@@ -31,7 +34,7 @@ with open_house(Path(sys.argv[1])) as house:
         if sys.argv[3] == "stuck":
             threading.Event().wait()
         return house.resident
-    settings = replace(SETTINGS, port=int(sys.argv[2]))
+    settings = replace(SETTINGS, port=int(sys.argv[2]), drain_s=float(sys.argv[4]))
     run_server(settings, ("tiny:1m", load), ready=lambda resident: print("ready", flush=True))
 print("ended", flush=True)
 """
@@ -44,8 +47,8 @@ def free_port() -> int:
         return port
 
 
-def start(folder: Path, port: int, how: str) -> "subprocess.Popen[str]":
-    command = [sys.executable, "-c", PROGRAM, str(folder), str(port), how]
+def start(folder: Path, port: int, how: str, drain_s: float = 60) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-c", PROGRAM, str(folder), str(port), how, str(drain_s)]
     return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
 
 
@@ -102,19 +105,47 @@ def test_health_answers_while_the_model_loads_and_a_signal_ends_it(tmp_path: Pat
         assert process.wait(10) == 0
 
 
-def test_one_signal_lets_requests_end_and_two_do_not(tmp_path: Path) -> None:
+BODY = {"model": "tiny:1m", "messages": [{"role": "user", "content": "a"}]}
+
+
+@pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM])
+def test_one_signal_lets_requests_end_and_two_do_not(tmp_path: Path, first: int) -> None:
     port = free_port()
     with start(tmp_path, port, "slow") as process:
         said(process, "ready")
-        body = {"model": "tiny:1m", "stream": True, "messages": [{"role": "user", "content": "a"}]}
-        url = f"http://127.0.0.1:{port}/v1/chat/completions"
-        with httpx.stream("POST", url, json=body, timeout=10) as response:
+        url = f"http://127.0.0.1:{port}"
+        ask = url + "/v1/chat/completions"
+        with httpx.stream("POST", ask, json=BODY | {"stream": True}, timeout=10) as response:
             lines = response.iter_lines()
             next(lines)
-            process.send_signal(signal.SIGINT)
+            process.send_signal(first)
+            said(process, "Stopping: 1 request may take 60 s more to end")
             for _ in range(10):
                 assert next(lines) is not None
+            for refusal in (httpx.post(ask, json=BODY), httpx.get(url + "/health")):
+                assert refusal.status_code == 503
+                assert refusal.json()["error"]["code"] == "server_stopping"
+                assert int(refusal.headers["retry-after"]) > 0
             process.send_signal(signal.SIGINT)
             assert "server_stopping" in [line for line in lines if line][-1]
         said(process, "ended")
         assert process.wait(10) == 0
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+def test_who_does_not_end_in_time_is_told_why_it_was_cut_off(
+    tmp_path: Path, streamed: bool
+) -> None:
+    port = free_port()
+    with start(tmp_path, port, "slow", drain_s=0.2) as process, ThreadPoolExecutor() as pool:
+        said(process, "ready")
+        url = f"http://127.0.0.1:{port}"
+        ask = partial(httpx.post, url + "/v1/chat/completions", timeout=10)
+        running = pool.submit(ask, json=BODY | {"stream": streamed})
+        until(lambda: "flm_requests_running 1.0" in httpx.get(url + "/metrics").text)
+        process.send_signal(signal.SIGTERM)
+        said(process, "ended")
+        assert process.wait(10) == 0
+    reply = running.result()
+    assert reply.status_code == (200 if streamed else 503)
+    assert "server_stopping" in reply.text
