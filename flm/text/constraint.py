@@ -7,7 +7,7 @@ is calls, or either of them.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from itertools import islice
+from time import monotonic
 from typing import Any
 
 from flm.core.grammar import Grammar
@@ -18,7 +18,7 @@ from flm.text.grammar import Grammars, NoGrammar, brief
 from flm.text.lark import Lark, either
 
 CALLS_MAX = 16  # in one reply
-PARTS_MAX = 64  # of a schema that is refused, looked at to tell where
+PARTS_MAX, LOOK_S = 64, 1.0  # of a schema that is refused, looked at to tell where; for so long
 AFTER_THOUGHT = r"/[ \n]{1,4}/?"
 DEFINED = ("$defs", "definitions")
 # Where schemas stand in one: by name, in a list, alone.
@@ -133,7 +133,7 @@ def _refusal(
 def _unfit(reason: str) -> UnsupportedFeature:
     return UnsupportedFeature(
         f"tools cannot be enforced: {reason}",
-        fix="change that tool, or let the model choose (tool_choice auto)",
+        fix="change that tool, or leave it out",
         param="tools",
     )
 
@@ -144,15 +144,12 @@ def _culprit(grammars: Grammars, schema: Schema) -> tuple[str, str] | None:
     if not reason:
         return None
     shared = {each: schema[each] for each in DEFINED if each in schema}
-    path, looks = "", PARTS_MAX
-    while looks:
-        for step, part in islice(_parts(schema), looks):
-            looks -= 1
-            if found := _reason(grammars, {**shared, **part}):
-                path, reason, schema = path + step, found, part
-                break
-        else:
-            break
+    path, looks, until = "", PARTS_MAX, monotonic() + LOOK_S
+    parts = _parts(schema)
+    while looks and monotonic() < until and (part := next(parts, None)):
+        looks -= 1
+        if found := _reason(grammars, {**shared, **part[1]}):
+            path, reason, parts = path + part[0], found, _parts(part[1])
     return path, reason
 
 

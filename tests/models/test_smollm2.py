@@ -9,9 +9,11 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import pytest
 
+from flm.core.event import FinishReason
 from flm.engine.plan import Carried, Limits, estimate, plan_memory
 from flm.graph.weights import safetensors
 from flm.graph.weights.gguf import GgufFile
+from flm.llm import LLM
 from flm.models.cards import find
 from flm.models.shape import shape_of
 from flm.settings import Settings
@@ -114,3 +116,22 @@ def test_served_decode_gives_a_lane_the_same_bits_beside_others(
 ) -> None:
     graph = Graph(GgufFile(smollm2), tmp_path, int8_activations=True, lanes=4)
     assert_alike_beside_others(graph, IDS, [40, 17, 63, 9])
+
+
+@pytest.mark.slow
+def test_a_real_model_fills_in_a_schema(smollm2: Path) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"name": {"type": "string"}, "age": {"type": "integer"}},
+        "required": ["name", "age"],
+        "additionalProperties": False,
+    }
+    settings = replace(Settings(), model_path=smollm2.parents[2], lanes=1, ctx_len=1024)
+    with LLM.load("smollm2:135m", settings) as llm:
+        reply = llm.chat("Who is Ada, 36 years old?", schema=schema, temperature=0)
+        free = llm.chat("Who is Ada, 36 years old?", max_tokens=9, temperature=0)
+    assert reply.reason is FinishReason.STOP
+    said = json.loads(reply.text)
+    assert said.keys() == {"name", "age"}
+    assert said["name"] == "Ada"
+    assert not free.text.startswith("{"), "it would have said something else"

@@ -1,6 +1,8 @@
 """What a reply is held to: whatever a model picks, what it has said is what was asked for."""
 
 import json
+import subprocess
+import sys
 from typing import Any
 
 import jsonschema
@@ -289,6 +291,11 @@ def test_tools_that_no_call_can_be_made_of_are_refused() -> None:
     ):
         with pytest.raises(UnsupportedFeature):
             held(dialect=dialect, tools=(tool(name, parameters),))
+
+
+def test_who_asks_for_no_grammar_loads_nothing_for_it() -> None:
+    code = "import sys, flm.server.app, flm.llm; sys.exit('llguidance' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
 def test_a_reply_that_breaks_its_grammar_fails() -> None:
