@@ -11,6 +11,7 @@ from flm.errors import FlmError, NoSuchMethod, NoSuchPath
 from flm.server import (
     endpoints,
     fastflowlm,
+    front,
     journal,
     metrics,
     models,
@@ -65,6 +66,7 @@ def create_app(settings: Settings, residence: Residence) -> FastAPI:
     app.add_middleware(Guard, settings=settings)
     served, told, running = Served(), news.News(), Running()
     app.state.news = told
+    app.include_router(front.routes())
     app.include_router(endpoints.routes(settings, residence, served, told, running))
     app.include_router(prefix_cache.routes(settings, residence))
     app.include_router(metrics.routes(residence, served))
@@ -86,11 +88,6 @@ def create_app(settings: Settings, residence: Residence) -> FastAPI:
 
 
 def _add_small_routes(app: FastAPI, residence: Residence) -> None:
-    @app.get("/")
-    @app.head("/", include_in_schema=False)
-    async def greeting() -> Response:
-        return Json({"message": "flm is running", "version": __version__, "openai": "/v1"})
-
     @app.get("/health")
     @app.head("/health", include_in_schema=False)
     async def health() -> Response:

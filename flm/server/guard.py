@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from flm.errors import FlmError, HostNotAllowed, OriginNotAllowed, QueueFull, Unauthorized
 from flm.server.faults import fault_response
+from flm.server.front import asks_for_page
 from flm.settings import Settings
 
 LOCAL_SUFFIXES = (".localhost", ".local", ".internal")
@@ -89,7 +90,9 @@ class Guard:
                 f"Web pages of {origin!r} may not use this server",
                 fix=f"start it with --cors-origins {origin}",
             )
-        open_to_all = scope["method"] == "OPTIONS" or scope["path"] == "/health"
+        method, path = scope["method"], scope["path"]
+        page = asks_for_page(method, path, headers.get("accept", ""))
+        open_to_all = page or method == "OPTIONS" or path == "/health"
         if open_to_all or key is not None or not self._keys:
             return None
         return Unauthorized(
