@@ -60,6 +60,7 @@ class Settings:
     )
     messages_max: int = _setting(65_536, "most messages in a request", low=1, high=2**24)
     ollama: bool = _setting(True, "answer at Ollama's routes, below /api, too", choices=ON_OFF)
+    tools_max: int = _setting(4096, "most tools in a request", low=1, high=2**20)
     ping_interval_s: float = _setting(5.0, "pause between pings while waiting", low=0.1, high=60)
     drain_s: float = _setting(
         10.0,

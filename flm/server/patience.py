@@ -1,4 +1,5 @@
-"""How long a connection may hold on to the server: uvicorn's own protocol waits for ever.
+"""How long a connection may hold on to the server, and how large a head it may send: uvicorn's own
+protocol waits for ever, and has no JSON for what is no request.
 
 Invariants:
   * A connection that has begun a request's head, or none at all, ends after `upload_s_max`.
@@ -6,11 +7,13 @@ Invariants:
 """
 
 import asyncio
+from http import HTTPStatus
 
-from flm.errors import RequestTimeout
+from flm.errors import BadRequest, FlmError
 from flm.server.faults import fault
 from flm.server.wire import encode, too_slow
 
+HEAD_BYTES_MAX = 2**16
 STALL_S_MAX = 60.0  # a client that takes nothing for so long has left
 
 
@@ -38,6 +41,11 @@ def patient_protocol(upload_s_max: float) -> type[asyncio.Protocol]:
                 self._head_ends = None
             elif self._head_ends is None:
                 self._head_ends = self.loop.call_later(upload_s_max, self._end_head)
+
+        def send_400_response(self, msg: str) -> None:
+            if not self._is_answering():
+                self.transport.write(_response(_no_request()))
+            self.transport.close()
 
         def pause_writing(self) -> None:
             super().pause_writing()
@@ -71,9 +79,16 @@ def _stop(timer: asyncio.TimerHandle | None) -> None:
         timer.cancel()
 
 
-def _response(error: RequestTimeout) -> bytes:
-    body = encode(fault(error))
+def _no_request() -> BadRequest:
+    return BadRequest(
+        f"The request's head is not HTTP/1.1, or has more than {HEAD_BYTES_MAX:,} bytes",
+        fix="send it as HTTP/1.1, with fewer headers",
+    )
+
+
+def _response(error: FlmError) -> bytes:
+    body, reason = encode(fault(error)), HTTPStatus(error.status).phrase.encode()
     return (
-        b"HTTP/1.1 %d Request Timeout\r\nConnection: close\r\n"
+        b"HTTP/1.1 %d %b\r\nConnection: close\r\n"
         b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%b"
-    ) % (error.status, len(body), body)
+    ) % (error.status, reason, len(body), body)

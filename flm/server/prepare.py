@@ -18,6 +18,9 @@ from flm.server.replies import TEXT, ChunkReplies
 from flm.server.residence import Residence
 from flm.server.sse import Replies
 from flm.settings import Settings
+from flm.settings import key as key_of
+
+COUNTED = {"messages": "messages_max", "input": "messages_max", "tools": "tools_max"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +99,8 @@ class Preparation:
         return Prepared(body, replies, resident, answers)
 
     def _valid(self, kind: type[BodyT], fields: Mapping[str, Any]) -> BodyT:
-        _refuse_many(fields, self._settings.messages_max)
+        for name, limit in COUNTED.items():
+            _refuse_many(name, fields.get(name), limit, getattr(self._settings, limit))
         return valid(kind, fields)
 
     def _warn_of_tools(self, tools: int, resident: Resident) -> None:
@@ -119,13 +123,11 @@ class Preparation:
         return domain_of(key, salt, shared=self._settings.prefix_shared)
 
 
-def _refuse_many(fields: Mapping[str, Any], messages_max: int) -> None:
+def _refuse_many(name: str, given: object, limit: str, count_max: int) -> None:
     """Before they are looked at one by one."""
-    for name in ("messages", "input"):
-        given = fields.get(name)
-        if isinstance(given, list) and len(given) > messages_max:
-            raise BadRequest(
-                f"{name} has {len(given):,} entries; {messages_max:,} are read",
-                fix="send fewer, or raise messages-max in flm.toml",
-                param=name,
-            )
+    if isinstance(given, list) and len(given) > count_max:
+        raise BadRequest(
+            f"{name} has {len(given):,} entries; {count_max:,} are read",
+            fix=f"send fewer, or raise {key_of(limit)} in flm.toml",
+            param=name,
+        )

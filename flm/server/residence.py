@@ -30,6 +30,7 @@ from flm.errors import (
     QueueFull,
     ServerStopping,
 )
+from flm.server import journal
 from flm.server.beside import beside
 from flm.server.faults import internal
 from flm.server.shelf import (
@@ -281,7 +282,7 @@ class Residence:
             resident = await beside(load, name="load")
         except Exception as error:
             if not isinstance(error, FlmError):
-                console.debug(f"loading {text} failed: {type(error).__name__}: {error}")
+                journal.note_mistake(error)
             self._fail(internal(error), text)
             return
         self.settle(resident, text)

@@ -80,7 +80,7 @@ def create_server(app: FastAPI, settings: Settings) -> "uvicorn.Server":
     """
     import uvicorn
 
-    from flm.server.patience import patient_protocol
+    from flm.server.patience import HEAD_BYTES_MAX, patient_protocol
 
     class Server(uvicorn.Server):
         def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]
@@ -93,6 +93,7 @@ def create_server(app: FastAPI, settings: Settings) -> "uvicorn.Server":
     config = uvicorn.Config(
         app,
         http=patient_protocol(settings.upload_s_max),
+        h11_max_incomplete_event_size=HEAD_BYTES_MAX,
         lifespan="off",
         ws="none",
         log_config=None,
