@@ -156,7 +156,7 @@ class Settings:
     )
     preemption: bool = _setting(False, "has no effect on Linux")
     asr: bool = _setting(False, "1 also loads a speech model; not supported yet")
-    embed: bool = _setting(False, "1 also loads an embedding model; not supported yet")
+    embed: bool = _setting(False, "1 also fetches an embedding model, loaded when first asked")
     img_pre_resize: int = _setting(2, "image size class; not supported yet", low=0, high=8)
 
 

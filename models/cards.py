@@ -27,7 +27,6 @@ NOT_YET: Mapping[str, str] = {
 }
 # What they need besides a folder.
 NEEDS: Mapping[str, str] = {
-    "embed-gemma": "embeddings",
     "gemma4-12b": "pictures and speech",
     "gemma4e-flash": "pictures and speech",
     "qwen2.5vl-it": "pictures",
@@ -36,9 +35,11 @@ NEEDS: Mapping[str, str] = {
     "whisper-v3": "speech",
 }
 
+EMBEDDINGS = "embeddings"  # the label of encoders
+
 # What a file's bytes become when it is compiled, where scales and minimums are float32: measured on
 # SmolLM2 (Q4_1), worked out from their tensors' types for the others.
-GROWTH: Mapping[str, float] = {"MXFP4": 1.95, "Q4_0": 1.15, "Q4_1": 1.17, "Q8_0": 1.06}
+GROWTH: Mapping[str, float] = {"F32": 1.0, "MXFP4": 1.95, "Q4_0": 1.15, "Q4_1": 1.17, "Q8_0": 1.06}
 GROWTH_USUAL = 1.4  # Q4_K_M, whose larger tensors are Q6_K
 
 
@@ -77,6 +78,10 @@ class Card:
     sampling: SamplingParams = field(default_factory=SamplingParams)
 
     @property
+    def embeds(self) -> bool:
+        return EMBEDDINGS in self.labels
+
+    @property
     def file_bytes(self) -> int:
         return self.size_bytes or round(self.footprint_gb * 1e9)
 
@@ -96,6 +101,11 @@ def cards() -> tuple[Card, ...]:
         for tag, entry in tomllib.loads(file.read_text(encoding="utf-8")).items():
             found.append(_card(tag, file.parent.name, entry))
     return tuple(found)
+
+
+def encoders() -> tuple[Card, ...]:
+    """Those that make embeddings, and write nothing."""
+    return tuple(card for card in cards() if card.embeds)
 
 
 def find(tag: str) -> Card:

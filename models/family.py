@@ -6,6 +6,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
+from flm.core.json_file import read_json_object
 from flm.errors import BadModelFile, UnsupportedModel
 from flm.graph.blocks import Numerics
 from flm.graph.emit import Emitter
@@ -18,6 +19,7 @@ Source = GgufFile | SafetensorsFolder
 
 # GGUF's general.architecture, or config.json's model_type -> the folder beside this file.
 FAMILIES: Mapping[str, str] = {
+    "bert": "bert",
     "gemma3": "gemma3",
     "gemma3_text": "gemma3",
     "gemma4": "gemma4",
@@ -38,6 +40,9 @@ FAMILIES: Mapping[str, str] = {
     "qwen3_5_text": "qwen35",
     "smollm3": "smollm3",
 }
+
+
+AS_THEY_ARE = ("bert",)  # models whose floats are not rounded
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +68,11 @@ def open_source(path: Path) -> Source:
     """A .gguf file, or a folder of Hugging Face's or FastFlowLM's. Raises BadModelFile or
     UnsupportedModel.
     """
+    if path.is_dir() and (path / WEIGHTS).exists():
+        return Q4nxFolder(path)
     if path.is_dir():
-        return Q4nxFolder(path) if (path / WEIGHTS).exists() else SafetensorsFolder(path)
+        kind = read_json_object(path / "config.json").get("model_type")
+        return SafetensorsFolder(path, quantized=kind not in AS_THEY_ARE)
     if not path.exists():
         raise BadModelFile(f"{path} does not exist", fix="check the path")
     return GgufFile(path)

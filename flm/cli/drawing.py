@@ -119,6 +119,8 @@ def abilities(labels: Sequence[str], thinks: bool) -> str:
         words.append("thinks" if thinks else "thinks if asked")
     if "tool-calling" in labels:
         words.append("tools")
+    if "embeddings" in labels:
+        words.append("makes embeddings")
     return ", ".join(words)
 
 

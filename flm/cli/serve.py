@@ -64,7 +64,7 @@ def command(
     """Answer OpenAI-style requests over HTTP. Fetches and compiles the model first if need be."""
     settings = options.settings_of(context)
     _say_what_is_ignored(settings, model)
-    if model is None and not shelved(settings):
+    if model is None and not _writers(settings):
         model = DEFAULT_MODEL
         console.say(f"No model named: serving {model} (flm list shows the others)")
     if port not in (None, "-1"):
@@ -78,6 +78,8 @@ def _serve(model: str | None, settings: Settings) -> None:
     """None: whichever of the installed a request names is loaded then."""
     wanted = resolve(model) if model else None  # a wrong name is told before anything is opened
     from flm.engine.residency import Resident
+    from flm.hub.prepare import prepare_model
+    from flm.models.cards import encoders
     from flm.server.serve import run_server
 
     def say_ready(resident: Resident | None) -> None:
@@ -85,11 +87,13 @@ def _serve(model: str | None, settings: Settings) -> None:
             tag = resident.card.tag
             served = f"{tag}, {resident.context_length:,} tokens of context"
         else:
-            tags = [each.card.tag for each in shelved(settings)]
+            tags = _writers(settings)
             tag, served = tags[0], f"what requests name: {', '.join(tags)}"
         for line in ready_lines(settings, served, tag):
             console.say(line)
 
+    if settings.embed:
+        prepare_model(encoders()[0].tag, settings)
     console.say(f"Starting server on port {settings.port}...")
     run_server(
         settings,
@@ -97,6 +101,11 @@ def _serve(model: str | None, settings: Settings) -> None:
         prepare=lambda text: prepare_resident(text, settings),
         ready=say_ready,
     )
+
+
+def _writers(settings: Settings) -> list[str]:
+    """Installed models that may be asked for replies."""
+    return [each.card.tag for each in shelved(settings) if not each.card.embeds]
 
 
 def ready_lines(settings: Settings, served: str, tag: str) -> list[str]:
@@ -114,12 +123,11 @@ def ready_lines(settings: Settings, served: str, tag: str) -> list[str]:
 
 
 def _say_what_is_ignored(settings: Settings, model: str | None) -> None:
-    for name, asked in (("--asr", settings.asr), ("--embed", settings.embed)):
-        if asked and model is None:
-            raise UnsupportedFeature(
-                f"{name} asks for a model that flm cannot run yet.", fix="flm serve smollm2:135m"
-            )
-        if asked:
-            console.warn(f"{name} is ignored: flm cannot run such a model yet")
+    if settings.asr and model is None:
+        raise UnsupportedFeature(
+            "--asr asks for a model that flm cannot run yet.", fix="flm serve smollm2:135m"
+        )
+    if settings.asr:
+        console.warn("--asr is ignored: flm cannot run such a model yet")
     if settings.preemption:
         console.warn("--preemption is ignored: it has no effect on Linux")

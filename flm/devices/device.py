@@ -3,7 +3,8 @@
 A program's graph has the inputs `ids` [B, T] int64, `offsets` [B] int32 (rows each lane already
 holds) and `last` [1] int64 (the row of the pass whose logits are wanted), and one input `NAME`
 for each memory tensor, whose first axis is B. Its outputs are `logits` [B, 1, vocabulary] float32
-and `NAME.out` for each memory tensor, written over `NAME` in place.
+and `NAME.out` for each memory tensor, written over `NAME` in place. An encoder's has `ids`, padded
+at their ends, and `lengths` [B] int32, and gives `embedding` [B, width] float32.
 """
 
 from collections.abc import Mapping
@@ -18,6 +19,7 @@ from flm.core.tensor import TensorSpec
 Array = npt.NDArray[Any]
 
 IDS, OFFSETS, LAST, LOGITS, OUT = "ids", "offsets", "last", "logits", ".out"
+LENGTHS, EMBEDDING = "lengths", "embedding"
 # The ONNX that graphs are written in: versions, and the domain of onnxruntime's own operators.
 OPSET, IR_VERSION, MICROSOFT = 21, 10, "com.microsoft"
 

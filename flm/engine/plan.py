@@ -3,7 +3,7 @@
 From what was compiled, or nearly so from a card: flm list does, so nothing heavy is imported.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from flm.core.sizes import MIB, mib
@@ -16,6 +16,7 @@ TRANSIT_BYTES = 256 * MIB  # of memory, on the way to a disk that keeps alone
 # onnxruntime keeps the weights in its own order and lets go of most of the file: 1.1 to 1.35 of it
 # measured, 1.55 while it loads, of which a tenth and more is the file's.
 PREPACKED = 1.5
+PASS_BYTES = 128 * MIB  # an encoder's own tensors
 PROGRAM_BYTES = 256 * MIB  # Python, the server, a pass's own tensors
 ROWS_SHARE_MAX = 4  # float32 rows may take this part of memory, by --kv-dtype auto
 SPARE_SHARE = 16  # this part of memory is the system's, and what else runs
@@ -161,6 +162,21 @@ def require_room(plan: MemoryPlan) -> None:
         )
 
 
+def require_room_beside(
+    tag: str, file_bytes: int, taken: int, machine: int, *, say: Callable[[str], None]
+) -> int:
+    """Bytes that an encoder takes beside a model whose plan has taken so many. Raises NoRoom."""
+    needed = round(PREPACKED * file_bytes) + PASS_BYTES
+    if taken + needed > machine - machine // SPARE_SHARE:
+        raise NoRoom(
+            f"{tag} needs {mib(needed)} beside the {mib(taken)} that are planned already, this "
+            f"machine has {mib(machine)}",
+            fix="start with a smaller --prefix-cache-mb or --ctx-len",
+        )
+    say(f"Memory: {tag} {mib(needed)} beside {mib(taken)}, of {mib(machine)}")
+    return needed
+
+
 def estimate(card: Card, settings: Settings, machine_bytes: int) -> MemoryPlan:
     """What loading it will plan, by its card alone: nothing need be here yet."""
     assert card.row_values is not None, card.tag
@@ -174,7 +190,7 @@ def estimate(card: Card, settings: Settings, machine_bytes: int) -> MemoryPlan:
         context_length=context_length_of(card.context_length_max, card.context_length, wanted),
         lanes=settings.lanes,
         kv_dtype=settings.kv_dtype,
-        prefix_bytes=Limits.of(settings, card).bytes,
+        prefix_bytes=0 if card.embeds else Limits.of(settings, card).bytes,
         machine_bytes=machine_bytes,
     )
 

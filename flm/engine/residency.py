@@ -16,6 +16,7 @@ from flm.engine.plan import (
 )
 from flm.engine.reuse import open_cache
 from flm.engine.thread import FLUSH_S_MAX, EngineThread
+from flm.errors import BadRequest
 from flm.graph.bundle import WEIGHTS, Bundle
 from flm.memory.lanes import Lanes
 from flm.models.cards import Card
@@ -109,6 +110,12 @@ def planned(bundle: Bundle, card: Card, settings: Settings) -> MemoryPlan:
     """What loading it takes. Raises NoRoom where this machine has not as much, BadRequest."""
     from flm.devices.machine import memory_bytes
 
+    if bundle.embeds:
+        raise BadRequest(
+            f"{card.tag} makes embeddings and writes no replies",
+            fix="ask another model for replies; POST /v1/embeddings is for this one",
+            param="model",
+        )
     plan = plan_memory(
         {
             dtype: Carried(each.row_bytes, each.state_bytes)

@@ -45,6 +45,11 @@ class Bundle:
     context_length: int
     context_length_short: int | None = None  # contexts up to it have a graph of their own
 
+    @property
+    def embeds(self) -> bool:
+        """It makes a vector of a text, and carries nothing from token to token."""
+        return not any(layout.tensors for layout in self.layouts.values())
+
     def graph(self, row_dtype: str, context_length: int | None = None) -> Path:
         """For contexts up to `context_length` (None: all the model takes). Rows that one graph
         made mean nothing to another.
@@ -119,7 +124,7 @@ def source_key(source: Path) -> str:
     from importlib.metadata import version
 
     digest = hashlib.sha256(f"{GRAPH_VERSION} {version('onnx')}".encode())
-    names = ["*.safetensors", "*.q4nx", "*.json", "*.jinja", "tokenizer.model"]
+    names = ["*.safetensors", "*.q4nx", "*.json", "*.jinja", "tokenizer.model", "*/config.json"]
     files = [source] if source.is_file() else sorted(f for n in names for f in source.glob(n))
     for file in files:
         size = file.stat().st_size

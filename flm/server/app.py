@@ -9,6 +9,7 @@ from starlette.requests import ClientDisconnect
 from flm import __version__
 from flm.errors import FlmError, NoSuchMethod, NoSuchPath
 from flm.server import (
+    embeddings,
     endpoints,
     fastflowlm,
     front,
@@ -22,6 +23,8 @@ from flm.server import (
 )
 from flm.server.anthropic import CountBody, MessagesBody
 from flm.server.documented import openapi
+from flm.server.embedders import Embedders
+from flm.server.embeddings import EmbedBody, EmbeddingsBody, OldEmbedBody
 from flm.server.fastflowlm import CancelBody
 from flm.server.faults import fault_response, internal
 from flm.server.guard import Guard
@@ -54,6 +57,9 @@ BODIES = (
     TokenizeBody,
     DetokenizeBody,
     CancelBody,
+    EmbeddingsBody,
+    EmbedBody,
+    OldEmbedBody,
 )
 
 
@@ -72,6 +78,7 @@ def create_app(settings: Settings, residence: Residence) -> FastAPI:
     app.include_router(metrics.routes(residence, served))
     app.include_router(news.routes(settings, residence, told))
     app.include_router(models.routes(residence))
+    app.include_router(embeddings.routes(settings, Embedders(settings, residence), served))
     app.include_router(tokens.routes(settings, residence))
     app.include_router(fastflowlm.routes(settings, residence, running))
     if settings.ollama:

@@ -6,7 +6,7 @@ Invariants:
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -54,14 +54,14 @@ class Tokenizer:
 
         Raises BadModelFile when the first is missing or any of them is broken.
         """
-        return cls(_parse(folder / "tokenizer.json"), read_tokenizer_config(folder))
+        return cls(parse(folder / "tokenizer.json"), read_tokenizer_config(folder))
 
     def encode(self, text: str) -> list[int]:
         """Ids of `text`. Special tokens written in it are parsed; none is added."""
-        with _panics_as(_uncuttable):
+        with refusing():
             # As a batch of one: twice as fast, and other Python threads run meanwhile.
             [encoding] = self._tokenizer.encode_batch_fast(
-                [_well_formed(text)], add_special_tokens=False
+                [well_formed(text)], add_special_tokens=False
             )
         ids: list[int] = encoding.ids
         return ids
@@ -99,6 +99,11 @@ class _Pieces(dict[int, bytes]):
         return piece
 
 
+def refusing() -> AbstractContextManager[None]:
+    """A text that cannot be encoded is a BadRequest."""
+    return _panics_as(_uncuttable)
+
+
 def _uncuttable(reason: BaseException) -> BadRequest:
     return BadRequest(
         f"the text cannot be cut into words: {reason}",
@@ -106,7 +111,7 @@ def _uncuttable(reason: BaseException) -> BadRequest:
     )
 
 
-def _well_formed(text: str) -> str:
+def well_formed(text: str) -> str:
     """`text` without lone surrogates, which JSON can carry and UTF-8 cannot."""
     try:
         text.encode()
@@ -115,7 +120,7 @@ def _well_formed(text: str) -> str:
     return text
 
 
-def _parse(path: Path) -> Any:
+def parse(path: Path) -> Any:
     import tokenizers
 
     if not path.is_file():

@@ -234,7 +234,7 @@ def write_safetensors(path: Path, tensors: Mapping[str, npt.NDArray[np.generic]]
     at = 0
     for name, array in tensors.items():
         offsets = [at, at := at + array.nbytes]
-        dtypes = {"float32": "F32", "uint16": "BF16", "uint8": "U8", "int8": "I8"}
+        dtypes = {"float32": "F32", "uint16": "BF16", "uint8": "U8", "int8": "I8", "int64": "I64"}
         dtype = dtypes[array.dtype.name]
         header[name] = {"dtype": dtype, "shape": list(array.shape), "data_offsets": offsets}
     data = json.dumps(header).encode()

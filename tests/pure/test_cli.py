@@ -161,6 +161,9 @@ def test_list_says_what_fits_this_machine_at_the_chosen_context(
     monkeypatch.setattr("flm.devices.machine.memory_bytes", lambda: 22 * 2**30)
     usual, short = listed(capsys), listed(capsys, "--ctx-len", "512", "--lanes", "1")
     assert usual.pop(str(mine)) is None  # no card
+    encoder = usual.pop("all-minilm:l6-v2")
+    assert encoder["fits"]
+    assert encoder["lanes_bytes"] == encoder["prefix_cache_bytes"] == 0
     assert usual["smollm2:135m"]["fits"]
     assert not usual["qwen3.8:27b"]["fits"]
     assert usual["qwen3.8:27b"]["context_length_that_fits"] is None

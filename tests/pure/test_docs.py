@@ -27,7 +27,10 @@ def test_every_setting_stands_in_the_docs_as_it_is() -> None:
         assert row in page, row
 
 
-@pytest.mark.parametrize("card", cards(), ids=lambda card: card.tag)
+WRITERS = [card for card in cards() if not card.embeds]
+
+
+@pytest.mark.parametrize("card", WRITERS, ids=lambda card: card.tag)
 def test_what_a_kept_prompt_costs_is_what_the_card_comes_to(card: Card) -> None:
     assert card.row_values
     half = 2 * card.row_values

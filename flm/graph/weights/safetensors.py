@@ -34,8 +34,9 @@ class CodeType:
 
 TILES = CodeType("I8")  # FastFlowLM's
 BYTES = CodeType("U8")  # MXFP4's codes and exponents
+COUNTS = CodeType("I64", 8)  # 0, 1, 2 …, which old folders keep and no graph takes
 _FLOATS = {"F32": FLOAT_TYPES[0], "F16": FLOAT_TYPES[1], "BF16": FLOAT_TYPES[30]}
-_TYPES: dict[str, FloatType | CodeType] = {**_FLOATS, "I8": TILES, "U8": BYTES}
+_TYPES: dict[str, FloatType | CodeType] = {**_FLOATS, "I8": TILES, "U8": BYTES, "I64": COUNTS}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,206 @@
+"""POST /v1/embeddings, and Ollama's /api/embed and /api/embeddings: a vector for each text."""
+
+import asyncio
+import base64
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from fastapi import APIRouter, Request, Response
+from pydantic import ConfigDict, Field
+
+from flm import console
+from flm.core.event import Usage
+from flm.devices.device import Array
+from flm.engine.embedder import Embedder
+from flm.errors import BadRequest, PromptTooLong, UnsupportedFeature
+from flm.server.bodies import Body, Many, Whole
+from flm.server.documented import documented
+from flm.server.embedders import Embedders
+from flm.server.faults import valid
+from flm.server.metrics import Served
+from flm.server.wire import Json, parse_object, read_body
+from flm.settings import Settings
+
+TEXTS_MAX = 2048  # of a request
+TEXT_CHARS_MAX = 2**20  # of each
+TOKENS_MAX = 300_000  # of all together
+
+Input = str | Many[str] | Many[int] | Many[Many[int]]
+
+
+class EmbeddingBody(Body):
+    """`truncate`: of a text that is too long the beginning counts."""
+
+    model_config = ConfigDict(extra="allow")
+
+    model: str
+    dimensions: Whole = Field(None, ge=1)
+    truncate: bool | None = None
+
+
+class EmbeddingsBody(EmbeddingBody):
+    """OpenAI's. Token ids are of this model's vocabulary, those that open and close it included."""
+
+    input: Input
+    encoding_format: Literal["float", "base64"] | None = None
+
+
+class EmbedBody(EmbeddingBody):
+    """Ollama's."""
+
+    input: str | Many[str]
+    truncate: bool | None = True
+
+
+class OldEmbedBody(EmbeddingBody):
+    """Ollama's older one."""
+
+    prompt: str
+    truncate: bool | None = True
+
+
+@dataclass(frozen=True, slots=True)
+class Embedded:
+    vectors: list[Array]
+    tokens: int
+    seconds: float
+
+
+def routes(settings: Settings, embedders: Embedders, served: Served) -> APIRouter:
+    router = APIRouter()
+
+    @router.post("/v1/embeddings", openapi_extra=documented(EmbeddingsBody))
+    async def embeddings(request: Request) -> Response:
+        return await answer(request, _openai)
+
+    if settings.ollama:
+
+        @router.post("/api/embed", openapi_extra=documented(EmbedBody))
+        async def embed(request: Request) -> Response:
+            return await answer(request, _ollama)
+
+        @router.post("/api/embeddings", openapi_extra=documented(OldEmbedBody))
+        async def old_embed(request: Request) -> Response:
+            return await answer(request, _old_ollama)
+
+    async def answer(
+        request: Request, reply: Callable[[Mapping[str, Any], Embedders], tuple[Any, Embedded]]
+    ) -> Response:
+        raw = await read_body(request, settings)
+        said, done = await asyncio.to_thread(lambda: reply(parse_object(raw), embedders))
+        console.request(
+            method=request.method,
+            path=request.scope["path"],
+            status=200,
+            prompt_tokens=done.tokens,
+            first_s=done.seconds,
+            read_s=done.seconds,
+        )
+        served.note(200, [Usage(done.tokens, 0, 0, prefill_s=done.seconds)])
+        return Json(said)
+
+    return router
+
+
+def _openai(fields: Mapping[str, Any], embedders: Embedders) -> tuple[Any, Embedded]:
+    body = valid(EmbeddingsBody, fields)
+    done = _embedded(body, body.input, embedders.find(body.model))
+    as_text = body.encoding_format == "base64"
+    data = [
+        {"object": "embedding", "index": index, "embedding": _base64(v) if as_text else v.tolist()}
+        for index, v in enumerate(done.vectors)
+    ]
+    usage = {"prompt_tokens": done.tokens, "total_tokens": done.tokens}
+    return {"object": "list", "data": data, "model": body.model, "usage": usage}, done
+
+
+def _ollama(fields: Mapping[str, Any], embedders: Embedders) -> tuple[Any, Embedded]:
+    began_ns = time.monotonic_ns()
+    body = valid(EmbedBody, fields)
+    embedder = embedders.find(body.model)
+    loaded_ns = time.monotonic_ns()
+    done = _embedded(body, body.input, embedder)
+    said = {
+        "model": body.model,
+        "embeddings": [vector.tolist() for vector in done.vectors],
+        "total_duration": time.monotonic_ns() - began_ns,
+        "load_duration": loaded_ns - began_ns,
+        "prompt_eval_count": done.tokens,
+    }
+    return said, done
+
+
+def _old_ollama(fields: Mapping[str, Any], embedders: Embedders) -> tuple[Any, Embedded]:
+    body = valid(OldEmbedBody, fields)
+    done = _embedded(body, body.prompt, embedders.find(body.model))
+    return {"embedding": done.vectors[0].tolist()}, done
+
+
+def _embedded(body: EmbeddingBody, given: Input, embedder: Embedder) -> Embedded:
+    if body.dimensions not in (None, embedder.width):
+        raise UnsupportedFeature(
+            f"{embedder.card.tag} gives {embedder.width} dimensions, not {body.dimensions}: a part "
+            "of them means nothing",
+            fix=f"leave dimensions out, or send {embedder.width}",
+            param="dimensions",
+        )
+    texts = _token_ids(given, embedder)
+    began = time.monotonic()
+    for index, ids in enumerate(texts):
+        if len(ids) > embedder.context_length and not body.truncate:
+            raise _too_long(index, len(ids), embedder)
+    texts = [embedder.tokenizer.cut(ids, embedder.context_length) for ids in texts]
+    tokens = sum(map(len, texts))
+    if tokens > TOKENS_MAX:
+        raise BadRequest(
+            f"input has {tokens:,} tokens; {TOKENS_MAX:,} are taken at once",
+            fix="send fewer texts at a time",
+            param="input",
+        )
+    vectors = embedder.embed(texts)
+    return Embedded(vectors, tokens, time.monotonic() - began)
+
+
+def _token_ids(given: Input, embedder: Embedder) -> list[list[int]]:
+    """Of one text or several, which may be token ids already. Raises BadRequest."""
+    one = isinstance(given, str) or (len(given) > 0 and isinstance(given[0], int))
+    several: list[Any] = [given] if one else list(given)
+    if not 0 < len(several) <= TEXTS_MAX:
+        raise BadRequest(
+            f"input has {len(several):,} texts; 1 to {TEXTS_MAX:,} are taken at once",
+            fix="send fewer texts at a time",
+            param="input",
+        )
+    for index, text in enumerate(several):
+        if len(text) == 0:
+            raise _at(index, "is empty", "send no empty texts")
+        if len(text) > TEXT_CHARS_MAX:
+            raise _at(index, f"has {len(text):,} characters", f"send up to {TEXT_CHARS_MAX:,}")
+    if isinstance(several[0], str):
+        return embedder.tokenizer.encode(several)
+    vocabulary = embedder.tokenizer.vocabulary
+    for index, ids in enumerate(several):
+        if not 0 <= min(ids) <= max(ids) < vocabulary:
+            raise _at(
+                index,
+                f"has a token id outside the {vocabulary:,} of {embedder.card.tag}",
+                "send texts: token ids of another model mean nothing to this one",
+            )
+    return [list(ids) for ids in several]
+
+
+def _too_long(index: int, tokens: int, embedder: Embedder) -> PromptTooLong:
+    error = PromptTooLong(prompt_tokens=tokens, context_length=embedder.context_length)
+    error.fix = "send shorter texts, or truncate: true to have their beginnings taken"
+    error.param = f"input[{index}]"
+    return error
+
+
+def _at(index: int, what: str, fix: str) -> BadRequest:
+    return BadRequest(f"input[{index}] {what}", fix=fix, param=f"input[{index}]")
+
+
+def _base64(vector: Array) -> str:
+    return base64.b64encode(vector.astype("<f4").tobytes()).decode("ascii")

@@ -1,0 +1,25 @@
+"""What BERT's tensors are called in Hugging Face folders."""
+
+HUGGING_FACE = {
+    "words": "embeddings.word_embeddings.weight",
+    "positions": "embeddings.position_embeddings.weight",
+    "types": "embeddings.token_type_embeddings.weight",
+    "norm": "embeddings.LayerNorm.weight",
+    "norm_bias": "embeddings.LayerNorm.bias",
+    "query": "encoder.layer.{}.attention.self.query.weight",
+    "query_bias": "encoder.layer.{}.attention.self.query.bias",
+    "key": "encoder.layer.{}.attention.self.key.weight",
+    "key_bias": "encoder.layer.{}.attention.self.key.bias",
+    "value": "encoder.layer.{}.attention.self.value.weight",
+    "value_bias": "encoder.layer.{}.attention.self.value.bias",
+    "output": "encoder.layer.{}.attention.output.dense.weight",
+    "output_bias": "encoder.layer.{}.attention.output.dense.bias",
+    "mixer_norm": "encoder.layer.{}.attention.output.LayerNorm.weight",
+    "mixer_norm_bias": "encoder.layer.{}.attention.output.LayerNorm.bias",
+    "up": "encoder.layer.{}.intermediate.dense.weight",
+    "up_bias": "encoder.layer.{}.intermediate.dense.bias",
+    "down": "encoder.layer.{}.output.dense.weight",
+    "down_bias": "encoder.layer.{}.output.dense.bias",
+    "mlp_norm": "encoder.layer.{}.output.LayerNorm.weight",
+    "mlp_norm_bias": "encoder.layer.{}.output.LayerNorm.bias",
+}
