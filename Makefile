@@ -36,6 +36,7 @@ test: $(VENV)/installed-test  ## what CI runs; no network beyond the package ind
 	@$(BIN)/python -m pytest -m 'not slow' $(ARGS)
 
 test-all: $(VENV)/installed-all  ## the slow and heavy tests too: fuzzing, live clients, peers
+	@command -v npm >/dev/null || echo "No node and npm here: the JavaScript clients are left out."
 	@$(BIN)/python -m pytest $(ARGS)
 
 bench: $(VENV)/installed-all  ## side by side with llama.cpp; appends rows to bench/results
@@ -45,6 +46,7 @@ bench: $(VENV)/installed-all  ## side by side with llama.cpp; appends rows to be
 	@$(BIN)/python -m bench.agents --model smollm2
 	@$(BIN)/python -m bench.agents --model qwen35
 	@$(BIN)/python -m bench.families
+	@$(BIN)/python -m bench.comply
 	@$(BIN)/python -m bench.readme
 
 lint: $(VENV)/installed-test  ## ruff and mypy --strict
