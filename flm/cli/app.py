@@ -4,6 +4,7 @@ Only the command asked for is imported: `flm list` answers in a fraction of a se
 """
 
 import difflib
+import os
 import sys
 from collections.abc import Iterable, Sequence
 from importlib import import_module
@@ -26,7 +27,9 @@ COMMANDS = (
     "kernels",
     "version",
     "port",
+    "completion",
 )
+COMPLETES = "_FLM_COMPLETE"  # by which a shell asks for what may come next
 GROUPS = {"cache", "kernels"}  # commands that have commands
 # Options that take no value: the word after them is not theirs.
 SWITCHES = {
@@ -82,6 +85,8 @@ def run(words: list[str]) -> int:
 
 
 def _dispatch(words: list[str]) -> int:
+    if COMPLETES in os.environ:
+        return _invoke([], COMMANDS)
     command, rest = split_command(words)
     if command in (None, "help"):
         if command is None and {"-v", "--version", "--prefix-shared"} & set(rest):
@@ -114,8 +119,14 @@ def split_command(words: Sequence[str]) -> tuple[str | None, list[str]]:
 
 
 def _invoke(words: list[str], commands: Iterable[str]) -> int:
+    code = command_line(commands)(words, prog_name="flm", standalone_mode=False)
+    return code if isinstance(code, int) else 0
+
+
+def command_line(commands: Iterable[str]) -> typer.Typer:
+    """Of these commands; the others are not imported."""
     app = typer.Typer(
-        add_completion=False,
+        add_completion=COMPLETES in os.environ,
         pretty_exceptions_enable=False,
         rich_markup_mode="rich",
         context_settings={"help_option_names": ["-h", "--help"]},
@@ -127,8 +138,7 @@ def _invoke(words: list[str], commands: Iterable[str]) -> int:
             app.add_typer(module.app, name=command)
         else:
             app.command(command)(module.command)
-    code = app(words, prog_name="flm", standalone_mode=False)
-    return code if isinstance(code, int) else 0
+    return app
 
 
 def _root() -> None:
