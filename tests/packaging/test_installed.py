@@ -80,7 +80,7 @@ def test_the_debian_package_installs_serves_and_leaves_nothing(tmp_path: Path) -
         state = Path("/var/lib/flm")  # which systemd makes for the unit
         state.mkdir(exist_ok=True)
         shutil.chown(state, "flm", "flm")
-        command = ["runuser", "-u", "flm", "--", "env", f"HOME={state}", "/usr/bin/flm"]
+        command = ["setpriv", "--reuid=flm", "--regid=flm", "--init-groups", "/usr/bin/flm"]
         _answers(command, state, model=model, flags=["--config", "/etc/flm/flm.toml"])
     finally:
         _run(["dpkg", "--purge", "flm"])
