@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import typer.main
+
 from flm import __version__
 from flm.cli.app import COMMANDS, command_line
 

@@ -20,7 +20,7 @@ def command(shell: Annotated[Shell, typer.Argument(help="The shell that it is fo
 
     In ~/.bashrc: [bold]source <(flm completion bash)[/bold]
     """
-    from typer.completion import get_completion_script
+    from typer._completion_shared import get_completion_script
 
     script = get_completion_script(prog_name="flm", complete_var=COMPLETES, shell=shell.value)
     console.write(script + "\n")
