@@ -18,6 +18,7 @@ from flm.core.event import Event, Failed, Finished
 from flm.core.request import Priority, Request
 from flm.engine.engine import Engine
 from flm.errors import DeviceFailed, FlmError, ModelLoading
+from flm.prefix.cache import PrefixCache
 
 Listener = Callable[[Event], None]
 T = TypeVar("T")
@@ -47,6 +48,11 @@ class EngineThread:
     @property
     def running(self) -> int:
         return self._engine.running
+
+    @property
+    def cache(self) -> PrefixCache:
+        """For its numbers, which may be read on any thread."""
+        return self._engine.cache
 
     @property
     def idle(self) -> bool:

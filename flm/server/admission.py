@@ -25,7 +25,7 @@ class Admission:
         self._residence = residence
 
     async def fields(self, request: Request) -> dict[str, Any]:
-        _ = self._residence.here  # while nobody is let in, no body is worth reading
+        self._residence.require_open()  # while nobody is let in, no body is worth reading
         raw = await read_body(request, self._settings)
         return await asyncio.to_thread(parse_object, raw)
 
@@ -52,7 +52,8 @@ class Admission:
         try:
             return await self.at_once(request, work)
         except MustWait as must:
-            return await unless_left(request.receive, self.in_turn(request, must.text, work))
+            text = must.text  # the error itself remembers what was loaded, which is to go
+        return await unless_left(request.receive, self.in_turn(request, text, work))
 
 
 async def unless_left(receive: Receive, work: Awaitable[T]) -> T:

@@ -4,7 +4,6 @@ Everything is read when it is asked for; nothing is done for it while a model ru
 few fixed words, never a client's.
 """
 
-import asyncio
 from collections.abc import Iterator, Sequence
 
 from fastapi import APIRouter, Request, Response
@@ -14,7 +13,7 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
 from flm.core.event import Usage
-from flm.engine.residency import Resident
+from flm.engine.thread import EngineThread
 from flm.prefix.cache import PrefixCache
 from flm.prefix.disk.tier import DiskTier
 from flm.prefix.tally import FAMILIES
@@ -60,14 +59,6 @@ class Served:
 
 def routes(residence: Residence, served: Served) -> APIRouter:
     router = APIRouter()
-    known: list[tuple[Resident, PrefixCache]] = []
-
-    async def cache_of(resident: Resident) -> PrefixCache:
-        """Asked for once; its numbers may be read on any thread."""
-        if not known or known[0][0] is not resident:
-            asked = resident.thread.ask(lambda engine: engine.cache)
-            known[:] = [(resident, await asyncio.wrap_future(asked))]
-        return known[0][1]
 
     @router.get("/metrics")
     async def metrics(request: Request) -> Response:
@@ -75,7 +66,7 @@ def routes(residence: Residence, served: Served) -> APIRouter:
         registry = CollectorRegistry(auto_describe=False)
         registry.register(_Moving(residence, served))
         if resident:
-            registry.register(_Reading(resident, await cache_of(resident)))
+            registry.register(_Reading(resident.thread))
         return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 
     return router
@@ -95,16 +86,16 @@ class _Moving(Collector):
 
 
 class _Reading(Collector):
-    def __init__(self, resident: Resident, cache: PrefixCache) -> None:
-        self._resident = resident
-        self._cache = cache
+    def __init__(self, thread: EngineThread) -> None:
+        self._thread = thread
+        self._cache = thread.cache
 
     def collect(self) -> Iterator[Metric]:
         yield from _tallied(self._cache)
         yield from _held(self._cache)
         if self._cache.disk:
             yield from _disk(self._cache.disk)
-        thread = self._resident.thread
+        thread = self._thread
         yield GaugeMetricFamily("flm_requests_waiting", "without a lane", thread.waiting)
         yield GaugeMetricFamily("flm_requests_running", "in a lane", thread.running)
 

@@ -10,6 +10,7 @@ Invariants:
 """
 
 import asyncio
+import gc
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
@@ -111,13 +112,17 @@ class Residence:
 
     # To look.
 
-    @property
-    def here(self) -> Resident | None:
+    def require_open(self) -> None:
         """Raises ModelLoading before the server is there, ServerStopping after."""
         if self._stopping:
             raise self._stopping
         if not self._open:
             raise ModelLoading("The model is loading", fix="ask again in a few seconds")
+
+    @property
+    def here(self) -> Resident | None:
+        """Raises as `require_open`."""
+        self.require_open()
         return self._resident
 
     @property
@@ -228,7 +233,7 @@ class Residence:
         Raises QueueFull, ServerStopping, and what went wrong with loading it.
         """
         self.leave(guest)
-        _ = self.here
+        self.require_open()
         room = self._settings.lanes + self._settings.queue_max
         if len(self._waiting) >= room:
             raise QueueFull(
@@ -306,11 +311,11 @@ class Residence:
         return False
 
     async def _unload(self) -> None:
-        resident, self._resident = self._resident, None
         self._expire_never()
-        if resident:
-            console.say(f"Unloading model: {resident.card.tag}")
-            await beside(resident.close, name="unload")
+        if self._resident:
+            console.say(f"Unloading model: {self._resident.card.tag}")
+            held, self._resident = [self._resident], None
+            await beside(partial(_let_go, held), name="unload")
 
     def _let_in(self, text: str) -> None:
         for waiter in [each for each in self._waiting if each.text == text]:
@@ -377,6 +382,14 @@ class Residence:
             resident.hurry()
         hurrying.cancel()
         await closing
+
+
+def _let_go(held: list[Resident]) -> None:
+    """The only one of them. Its memory is wanted now: its parts know of each other, so without this
+    they would lie there till Python happens to look.
+    """
+    held.pop().close()
+    gc.collect()
 
 
 def split_class(model: str) -> tuple[str, str]:

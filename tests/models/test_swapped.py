@@ -1,0 +1,140 @@
+"""Models that take turns in one server: real files, compiled and loaded as flm serve does it."""
+
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from flm.cli.resident import prepare_resident
+from flm.devices import machine
+from flm.engine.residency import Resident
+from flm.hub.reference import resolve
+from flm.hub.shelf import Shelf
+from flm.prefix.cache import PrefixCache
+from flm.server import residence as residence_module
+from flm.server.residence import Residence
+from flm.settings import Settings
+from tests.models.gguf_writer import tiny_llama
+from tests.pure.vocabularies import byte_level
+from tests.server.house import serving
+
+LONG = "It says the same thing again and again. " * 8  # over --prefix-min-gain
+WINDOWS = {"small": 512, "large": 1024}
+
+
+@dataclass
+class Home:
+    """A server over the shelf in `folder`; `alive` are the caches that were not given back."""
+
+    folder: Path
+    settings: Settings
+    url: str = ""
+    loads: list[str] = field(default_factory=list)
+    alive_at_load: list[int] = field(default_factory=list)
+    _caches: list["weakref.ref[PrefixCache]"] = field(default_factory=list)
+
+    def prepare(self, text: str) -> Callable[[], Resident]:
+        load = prepare_resident(text, self.settings)
+
+        def loaded() -> Resident:
+            self.loads.append(Path(text).stem)
+            self.alive_at_load.append(sum(cache() is not None for cache in self._caches))
+            resident = load()
+            self._caches.append(weakref.ref(resident.thread.cache))
+            return resident
+
+        return loaded
+
+    def install(self, name: str, **changes: object) -> Path:
+        file = self.folder / f"{name}.gguf"
+        tiny_llama(file, tokenizer=byte_level(), **{"tokenizer.chat_template": None, **changes})
+        shelf, wanted = Shelf(self.settings.model_path), resolve(str(file))
+        shelf.make_folder(wanted)
+        shelf.record(wanted, [])
+        return file
+
+    def ask(self, name: str, prompt: str = LONG, **fields: Any) -> httpx.Response:
+        body = {"model": name, "prompt": prompt, "max_tokens": 2, "temperature": 0, **fields}
+        return httpx.post(f"{self.url}/v1/completions", json=body, timeout=60)
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
+    monkeypatch.setattr(residence_module, "STAY_S_MIN", 0.0)
+    monkeypatch.setattr(residence_module, "STAY_S_MAX", 0.0)
+    settings = Settings(model_path=tmp_path / "flm", lanes=2, prefix_cache_mb=16, ctx_len=4096)
+    home, residence = Home(tmp_path, settings), None
+    for name, window in WINDOWS.items():
+        home.install(name, **{"llama.context_length": window})
+    residence = Residence(settings, home.prepare)
+    residence.open_empty()
+    with serving(residence, settings) as home.url:
+        yield home
+        if resident := residence.here:
+            resident.close()
+
+
+def cached(response: httpx.Response) -> int:
+    assert response.status_code == 200, response.text
+    count: int = response.json()["usage"]["prompt_tokens_details"]["cached_tokens"]
+    return count
+
+
+def test_what_was_kept_outlives_a_turn_of_another_model(home: Home) -> None:
+    first = home.ask("small")
+    assert cached(first) == 0
+    assert cached(home.ask("large")) in (0, len(first.json()["choices"][0]["text"]))
+    again = home.ask("small")
+    assert cached(again) > 64
+    assert again.json()["choices"] == first.json()["choices"]
+    assert home.loads == ["small", "large", "small"]
+
+
+def test_what_is_unloaded_gives_its_memory_back_before_more_is_taken(home: Home) -> None:
+    for name in ("small", "large", "small", "large"):
+        home.ask(name)
+        assert "flm_prefix_cache_bytes" in httpx.get(f"{home.url}/metrics").text
+    assert home.alive_at_load == [0, 0, 0, 0]
+
+
+def test_windows_are_what_each_model_takes_loaded_or_not(home: Home) -> None:
+    """--ctx-len asks for more than either has."""
+
+    def windows() -> dict[str, int]:
+        data = httpx.get(f"{home.url}/v1/models").json()["data"]
+        return {each["id"]: each["context_length"] for each in data}
+
+    for name in ("small", "large"):
+        home.ask(name)
+    assert windows() == WINDOWS
+    home.ask("small")
+    assert list(windows()) == ["small", "large"]
+    assert windows() == WINDOWS
+
+
+def test_a_file_that_is_none_fails_its_request_and_disturbs_nobody(home: Home) -> None:
+    home.install("torn").write_bytes(b"GGUF and no more")
+    home.ask("small")
+    response = home.ask("torn", stream=True)
+    assert response.status_code == 500
+    assert response.json()["error"]["code"] == "bad_model_file"
+    assert home.loads == ["small"]
+    assert cached(home.ask("small")) > 64
+
+
+def test_what_does_not_fit_is_refused_before_anything_goes(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home.ask("small")
+    home.ask("large")
+    monkeypatch.setattr(machine, "memory_bytes", lambda: 2**20)
+    response = home.ask("small")
+    assert response.status_code == 507
+    assert response.json()["error"]["code"] == "no_room"
+    assert response.json()["error"]["fix"]
+    assert home.loads == ["small", "large"]
+    assert cached(home.ask("large")) > 64
