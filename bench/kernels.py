@@ -60,9 +60,8 @@ MODELS = (
 )
 
 
-def product(rows: int, columns: int, bits: int = 4) -> Wanted:
-    name = "qlinear" if bits == 4 else "qlinear8"
-    return Wanted(name, name, {"N": rows, "K": columns})
+def product(rows: int, columns: int) -> Wanted:
+    return Wanted("qlinear", "qlinear", {"N": rows, "K": columns})
 
 
 def norm(width: int) -> Wanted:
@@ -90,7 +89,8 @@ def dispatches(m: Model, context: int, head_bits: int) -> Iterator[tuple[Wanted,
     yield product(2 * m.mlp, m.width), m.layers
     yield Wanted("swiglu", "swiglu", {"N": m.mlp}), m.layers
     yield product(m.width, m.mlp), m.layers
-    yield product(m.vocabulary, m.width, head_bits), 1
+    head = {"N": m.vocabulary, "K": m.width, "BITS": head_bits, "BLOCK": 32}
+    yield Wanted("lm_head", "lm_head", head), 1
 
 
 def _delta(m: Model) -> Iterator[tuple[Wanted, int]]:

@@ -19,8 +19,8 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 # Who is asked about a function of domain flm, in order; the first that takes the node has it.
 FOLDERS: Mapping[str, tuple[str, ...]] = {
-    "QLinear": ("qlinear", "qlinear8"),
-    "QLinearMin": ("qlinear", "qlinear8"),
+    "QLinear": ("lm_head", "qlinear", "qlinear8"),
+    "QLinearMin": ("lm_head", "qlinear", "qlinear8"),
     "RMSNorm": ("rms_norm",),
     "AddRMSNorm": ("rms_norm",),
     "HeadNorm": ("rms_norm",),
@@ -54,6 +54,7 @@ class Node:
     inputs: Mapping[str, Tensor]
     outputs: Mapping[str, Tensor]
     constants: Mapping[str, Array]  # those of the inputs that the graph holds
+    logits: bool = False  # whether it makes the graph's
 
 
 @dataclass(frozen=True, slots=True)

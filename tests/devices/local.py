@@ -47,6 +47,10 @@ class LocalModel:
         self.program = self.device.load(folder / "graph.onnx")
         self.memory = self.allocate_memory(lanes)
 
+    @property
+    def vocabulary(self) -> int:
+        return self._graph.emitted.vocabulary
+
     def allocate_memory(self, lanes: int) -> dict[str, NpuBuffer]:
         specs = (
             tensor.spec(lanes=lanes, capacity=CAPACITY)

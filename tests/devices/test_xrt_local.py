@@ -7,12 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from flm.devices.xrt.buffers import Span
 from flm.devices.xrt.build import beside
 from flm.devices.xrt.graph import read
 from flm.devices.xrt.plan import Dispatch, HostPart, plan_of
 from flm.devices.xrt.report import report_of
 from flm.devices.xrt.toolchains import Simulator
-from flm.errors import PassCancelled
+from flm.errors import DeviceLost, PassCancelled
 from flm.graph.weights.gguf import GgufFile
 from npu_kernels import fakexrt
 from npu_kernels.bf16 import rounded
@@ -92,6 +93,26 @@ def test_decode_gives_the_cpu_s_logits(model: LocalModel) -> None:
 @pytest.mark.slow
 def test_64_tokens_give_the_cpu_s_logits(model: LocalModel) -> None:
     model.decodes(IDS, 8, 64)
+
+
+@needs_compiler
+def test_logits_whose_best_is_not_the_one_that_was_found_are_a_lost_device(
+    model: LocalModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if what came had been somewhere else's, or was never synced."""
+    model.run(IDS[:9], 0)
+    fetch = Span.from_device
+
+    def spoiled(span: Span, *args: int) -> None:
+        fetch(span, *args)
+        if span.nbytes == 4 * 128 * -(-model.vocabulary // 128):
+            span.array.view(np.float32)[5] += 1e3
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Span, "from_device", spoiled)
+        with pytest.raises(DeviceLost, match=r"has .* of token 5"):
+            model.run([IDS[9]], 9)
+    model.run([IDS[9]], 9)
 
 
 @needs_compiler

@@ -27,6 +27,7 @@ SMALL = {
     "qlinear": {"N": 64, "K": 288},
     "qlinear8": {"N": 64, "K": 288},
     "qlinear8_by16": {"N": 64, "K": 288},
+    "lm_head": {"N": 300, "K": 288, "BITS": 8, "BLOCK": 16},
     "attention": {
         "HEADS": 4,
         "KV_HEADS": 2,

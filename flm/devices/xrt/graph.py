@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from flm.devices.device import Array
+from flm.devices.device import LOGITS, Array
 from npu_kernels.binding import Node, Tensor
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ class Graph:
             {formal: self.tensor(name) for formal, name in inputs.items()},
             {formal: self.tensors[name] for formal, name in outputs.items()},
             {f: self.constants[name] for f, name in inputs.items() if name in self.constants},
+            LOGITS in proto.output,
         )
 
     def names(self, proto: onnx.NodeProto) -> Mapping[str, str]:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 
 ROWS = "blocks16"  # their layout; all others are states
+FOUND = "found"  # where the last product leaves what its cores have found to be the best logit
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +72,17 @@ class HostPart:
 class Plan:
     steps: tuple[Dispatch | HostPart, ...]
     places: Mapping[str, Place]  # of every value that has room, or is a view
-    fetched: tuple[str, ...]  # at the end: the logits, if a dispatch leaves them
+    fetched: tuple[str, ...]  # at the end: the logits, if a dispatch leaves them, and the best
 
     @property
     def dispatches(self) -> tuple[Dispatch, ...]:
         return tuple(step for step in self.steps if isinstance(step, Dispatch))
+
+    @property
+    def found(self) -> str | None:
+        """The room of that."""
+        rooms = (step.arguments.get(FOUND) for step in self.dispatches)
+        return next((place.room for place in rooms if isinstance(place, Place)), None)
 
     @property
     def wanted(self) -> list[Wanted]:
@@ -277,4 +284,5 @@ def _synced(steps: Iterable[Dispatch | HostPart], places: Mapping[str, Place]) -
         else:
             synced.append(replace(step, fetched=fetched(c.source.room for c in step.copies)))
             away |= step.written
-    return Plan(tuple(synced), places, fetched([LOGITS]))
+    plan = Plan(tuple(synced), places, ())
+    return replace(plan, fetched=fetched([LOGITS, *([plan.found] if plan.found else [])]))

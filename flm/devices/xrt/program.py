@@ -75,7 +75,7 @@ class NpuProgram:
             given[IDS][:], given[OFFSETS][:] = ids[place], offset
             if not self._lane(lane).run(offset, go_on):
                 raise PassCancelled("the pass was cancelled", fix="none needed")
-            logits[place] = self._ready.array(LOGITS)[0]
+            logits[place] = self._ready.logits()[0]
 
     def close(self) -> None:
         """In order: runs, what they use, kernels, their context."""

@@ -13,15 +13,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from flm.devices.cpu import open_session
-from flm.devices.device import IDS, LAST, OFFSETS, Array
+from flm.devices.device import IDS, LAST, LOGITS, OFFSETS, Array
 from flm.devices.xrt.buffers import Bank, Span, Store
 from flm.devices.xrt.graph import Graph
 from flm.devices.xrt.kernels import Kernel, Kernels
 from flm.devices.xrt.package import Packages
 from flm.devices.xrt.parts import part_model
 from flm.devices.xrt.plan import Dispatch, HostPart, Place, Plan
-from flm.errors import UnsupportedModel
+from flm.errors import DeviceLost, UnsupportedModel
 from npu_kernels.binding import Constant, Memory
+from npu_kernels.lm_head.reference import best_of, lm_head
 
 if TYPE_CHECKING:
     import onnxruntime
@@ -94,6 +95,22 @@ class ReadyPlan:
         place, tensor = self.plan.places[name], self.graph.tensors[name]
         part = self.rooms[place.room].array[place.start : place.start + tensor.nbytes]
         return part.view(tensor.dtype).reshape(tensor.shape)
+
+    def logits(self) -> Array:
+        """Of a pass, [1, 1, vocabulary], once fetched. Raises DeviceLost if the largest is not what
+        the cores that made them have found.
+        """
+        logits = self.array(LOGITS)
+        if self.plan.found:
+            found = self.rooms[self.plan.found].array.view(np.float32)
+            made, here = best_of(found, logits.size), lm_head(logits.reshape(-1))
+            if made != here:
+                raise DeviceLost(
+                    f"the NPU's best logit is {made[0]:g} of token {made[1]}, and what came from "
+                    f"it has {here[0]:g} of token {here[1]}",
+                    fix="flm kernels selftest says which kernels compute; dmesg | grep amdxdna",
+                )
+        return logits
 
     def close(self) -> None:
         """Once no lane's run is left."""
