@@ -39,7 +39,7 @@ class Request:
 
     `reuse` False: the prompt is read from its first token, and nothing of it is kept.
     `shown` are special tokens that are part of the reply's text. `grammar`: what that may be; of
-    what is kept of the prompt it is no part.
+    what is kept of the prompt it is no part. Lanes are dealt out fairly between `owner`s.
     """
 
     id: str
@@ -52,3 +52,4 @@ class Request:
     reuse: bool = True
     shown: frozenset[int] = frozenset()
     grammar: Grammar | None = None
+    owner: str = ""

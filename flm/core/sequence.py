@@ -1,7 +1,7 @@
 """A request's tokens so far. The one noun that changes, and only the engine changes it.
 
 Invariants:
-  * `computed` tokens have memory in the lane; `computed <= len(tokens)`.
+  * `computed` tokens have memory, in the lane or parked; `computed <= len(tokens)`.
   * No pass crosses one of `cuts`, offsets in the prompt.
   * While decoding, exactly the newest token is not computed.
 """
@@ -34,6 +34,8 @@ class Sequence:
     began_at: float | None = None  # its first pass did, if its first token takes one
     first_token_at: float | None = None
     last_token_at: float | None = None
+    number: int = 0  # in order of arrival
+    passed: int = 0  # times that who came later had a lane before it
 
     def __post_init__(self) -> None:
         self.tokens.extend(self.request.prompt.tokens)

@@ -1,11 +1,10 @@
-"""What the engine knows of a sequence in a lane, of a pass that runs, and of time spent."""
+"""What the engine knows of a sequence in a lane, and of time spent."""
 
 from dataclasses import dataclass, field
 
 from flm.core.event import FinishReason, Generated, Usage
 from flm.core.request import Priority
 from flm.core.sequence import Phase, Sequence
-from flm.core.step import Step
 from flm.devices.device import Array
 from flm.engine.logits import report
 from flm.engine.reply import ReplyText
@@ -27,6 +26,7 @@ class Active:
     shared: dict[str, int] = field(default_factory=dict)  # tokens in common, by request id
     kept: int = 0  # how many of the lease's boundaries were seen to
     losses: int = 0  # passes since its newest token that the device did not outlive
+    turn: int = 0  # passes for which it keeps its lane, since it was long without
 
     @property
     def id(self) -> str:
@@ -81,15 +81,6 @@ class Active:
         else:
             assert sequence.phase is Phase.DECODE
             assert computed == length - 1 >= sequence.prompt_length
-
-
-@dataclass(eq=False, slots=True)
-class Flight:
-    """The pass that runs, and for whom."""
-
-    step: Step
-    request_ids: tuple[str, ...]
-    interrupted: bool = False
 
 
 def usage(sequence: Sequence, now: float) -> Usage:

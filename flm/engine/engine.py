@@ -1,38 +1,43 @@
 """Requests in, events out, at most one forward pass a step. No thread, and no clock of its own.
 
 Invariants, which `check` asserts:
-  * A request waits, or is active in a lane of its own, or is gone. The waiting are in order.
+  * A request waits, or is active in a lane of its own, or is parked, or is gone.
   * An active sequence has `computed` tokens in its lane once it is restored; until then it is
     untouched, and may still take a longer prefix that another has just kept.
-  * An active sequence holds an open lease; both end together, and the lane with them.
+  * An active or parked sequence holds an open lease; both end together, and the lane with them.
   * Idle work computes only while nothing else can, and what it has read is there for the others.
 """
 
 from collections.abc import Callable
+from itertools import count
 
-from flm.core.event import Admitted, Event, Failed, Finished, FinishReason
+from flm.core.event import Admitted, Event, Failed, FinishReason
 from flm.core.request import Priority, Request
 from flm.core.sequence import Phase, Sequence
-from flm.core.step import Step
-from flm.devices.device import Array
-from flm.engine.active import Active, Flight, usage
-from flm.engine.counting import count_ahead, count_read, count_restored, count_wasted
+from flm.engine.active import Active
+from flm.engine.admission import Admission, long_without, urgent
+from flm.engine.ending import Ending
 from flm.engine.following import followers, introduce
 from flm.engine.idle import IdleWork, keep_so_far
 from flm.engine.keeper import Keeper
+from flm.engine.parking import Parking
+from flm.engine.passes import Passes
+from flm.engine.progress import Progress
 from flm.engine.reply import ReplyText
 from flm.engine.sampler import Sample, Sampler
-from flm.engine.scheduler import Pace, schedule
+from flm.engine.scheduler import Pace, Rota, schedule
 from flm.engine.valid import validate
 from flm.engine.waiting import Waiting
-from flm.errors import DeviceFailed, DeviceLost, NoRoom, PassCancelled, QueueFull
+from flm.errors import DeviceFailed, DeviceLost, QueueFull
 from flm.memory.lanes import Lanes
+from flm.memory.parked import Parked
 from flm.prefix.cache import PrefixCache
 from flm.prefix.fetch import Fetch
-from flm.prefix.lease import Lease, Manners
-from flm.prefix.tally import WAITS
+from flm.prefix.tally import PARKED, WAITS
 from flm.runner.runner import Runner
 from flm.text.tokenizer import Tokenizer
+
+TURN_PASSES = 16  # decode steps, or one chunk, before who was long without a lane may lose it again
 
 
 class Engine:
@@ -52,6 +57,7 @@ class Engine:
         clock: Callable[[], float],
         sampler_for: Callable[[Request], Sample] = Sampler,
         audit_every: int = 0,
+        parked: Parked | None = None,
     ) -> None:
         self.cache = cache
         self._runner = runner
@@ -61,16 +67,38 @@ class Engine:
         self._queue_max = queue_max
         self._clock = clock
         self._sampler_for = sampler_for
-        self._pace = Pace(chunk_s_target, chunk_len_max)
+        self._pace, self._rota = Pace(chunk_s_target, chunk_len_max), Rota()
         self._admitted = 0  # since the last pass, which they do not hold up for long
         self._decode_is_due = False
         self._waiting = Waiting(cache)
+        self._numbers = count(1)
+        self._parking = Parking(runner, lanes, parked or Parked(lanes.layout))
         self._idle = IdleWork(cache, audit_every=audit_every)
         self._active: dict[str, Active] = {}  # by request id, oldest first
         self._keeper = Keeper(cache, runner, self._active)
+        self._admission = Admission(cache, self._active)
         self._at_work: tuple[str, ...] = ()  # whose fault an exception is
-        self._flight: Flight | None = None
         self._events: list[Event] = []
+        self._ending = Ending(
+            self._active,
+            self._events,
+            lanes=lanes,
+            parking=self._parking,
+            idle=self._idle,
+            tally=cache.tally,
+            clock=clock,
+        )
+        self._passes = Passes(runner, self._pace, self._ending, cache.tally, clock=clock)
+        self._progress = Progress(
+            runner,
+            cache,
+            self._events,
+            lanes=lanes,
+            idle=self._idle,
+            ending=self._ending,
+            context_length=context_length,
+            clock=clock,
+        )
 
     @property
     def waiting(self) -> int:
@@ -88,13 +116,14 @@ class Engine:
     @property
     def pressed(self) -> bool:
         """The same, of idle work only what is under way."""
-        return bool(self._waiting.ready or self._active or self._events)
+        return bool(self._waiting.ready or self._active or self._parking or self._events)
 
     @property
     def room(self) -> int:
         """How many more requests `submit` takes."""
         idle = sum(active.idle for active in list(self._active.values()))  # it gives way
-        return self._queue_max + self._lanes.free + idle - len(self._waiting)
+        lanes = max(0, self._lanes.free + idle - len(self._parking))
+        return max(0, self._queue_max + lanes - len(self._waiting))
 
     def queue_full(self) -> QueueFull:
         return QueueFull(
@@ -110,99 +139,169 @@ class Engine:
         """Raises QueueFull, and what `validate` raises."""
         self.validate(request)
         assert request.id not in self._active, f"{request.id} twice"
-        sequence = Sequence(request, submitted_at=self._clock())
+        sequence = Sequence(request, self._clock(), number=next(self._numbers))
         if request.priority is Priority.IDLE:
             if dropped := self._idle.add(sequence):
-                self._end(dropped, FinishReason.CANCELLED)
+                self._ending.say(dropped, FinishReason.CANCELLED)
             return
-        if self.room <= 0:
+        if not self.room:
             raise self.queue_full()
         self._waiting.add(sequence, self._pace.tokens_per_s)
 
     def cancel(self, request_id: str) -> None:
         """Its lane is free from here on; unknown or finished is no error."""
-        if active := self._active.get(request_id):
-            self._finish(active, FinishReason.CANCELLED)
+        if active := self._find(request_id):
+            self._ending.finish(active, FinishReason.CANCELLED)
         elif sequence := self._waiting.remove(request_id) or self._idle.cancel(request_id):
-            self._end(sequence, FinishReason.CANCELLED)
+            self._ending.say(sequence, FinishReason.CANCELLED)
 
     def interrupt(self, request_id: str) -> None:
         """From any thread, before `cancel`: end the running pass if it is for nobody else."""
-        flight = self._flight
-        if flight is not None and flight.request_ids == (request_id,):
-            flight.interrupted = True
-            self._runner.cancel(flight.step)
+        self._passes.interrupt(request_id)
 
     def step(self) -> list[Event]:
-        """Admit a request, or else run a pass: what happened is not held up by a pass."""
+        """Admit a request, or else run a pass: what happened is not held up by a pass. Beside it, a
+        window of the lane that is given up, or of that which comes back.
+        """
         try:
             if not self._events:
                 self._admit()
+            if not self._events:
+                self._move()
             if not self._events:
                 self._pass()
         except DeviceLost as error:
             self._resume(error)
         self._at_work = ()
         self.cache.spill()
-        events, self._events = self._events, []
+        events = self._events.copy()
+        self._events.clear()
         return events
 
     def abandon(self, error: Exception) -> None:
         """After `step` raised, which is a bug of ours: fail those it was at work for, or all."""
         waiting = (sequence.request.id for sequence in self._waiting)
-        blamed = self._at_work or (*self._active, *waiting)
+        parked = (active.id for active in self._parking)
+        blamed = self._at_work or (*self._active, *parked, *waiting)
         self._at_work = ()
         for request_id in blamed:
-            if active := self._active.get(request_id):
-                self._fail(active, error)
+            if active := self._find(request_id):
+                self._ending.fail(active, error)
             elif self._waiting.remove(request_id):
                 self._events.append(Failed(request_id, error))
 
     def clear(self, domain: str) -> int:
         """Forget what is kept, and what was to be read for nobody; how many snapshots that were."""
         for sequence in self._idle.of(domain):
-            self._end(sequence, FinishReason.CANCELLED)
+            self._ending.say(sequence, FinishReason.CANCELLED)
         return self.cache.clear(domain)
 
     def check(self) -> None:
         self._waiting.check()
         assert len(self._waiting) <= self._queue_max + len(self._lanes)
         busy = [index for index in range(len(self._lanes)) if self._lanes[index].busy]
-        assert sorted(active.lane for active in self._active.values()) == busy, "a sequence a lane"
+        lent = [active.lane for active in self._active.values()]
+        lent += [self._parking.returning.lane] if self._parking.returning else []
+        assert sorted(lent) == busy, "a sequence a lane"
         for active in self._active.values():
             active.check(self._lanes[active.lane])
+        self._parking.check()
         self._idle.check()
         self._lanes.check()
         self.cache.check()
 
+    def _find(self, request_id: str) -> Active | None:
+        """Of those that have begun."""
+        return self._active.get(request_id) or self._parking.find(request_id)
+
     def _admit(self) -> None:
-        if not self._waiting.ready:
-            if self._idle and not self._active:
+        candidates = self._waiting.ready + self._parking.ready
+        if not candidates:
+            if self._idle and not self._active and not self._parking:
                 self._start(self._idle.take(), None)
             return
         if self._admitted == len(self._lanes):
             return
         self._give_way()
-        if self._lanes.free and (ready := self._waiting.take()):
-            self._admitted += 1
-            self._start(*ready)
+        if self._lanes.free:
+            self._lend(candidates, others=candidates)
+        elif not self._parking.leaving and (persons := list(filter(urgent, candidates))):
+            if (lane := self._parking.turn_back()) is not None:
+                self._lanes.release(lane)
+                self._lend(persons, others=[])
+            else:
+                self._parking.begin(self._active.values(), self._ready()[1])
+
+    def _lend(self, candidates: list[Sequence], others: list[Sequence]) -> None:
+        """A free lane to the next of `candidates`, which `others` could have had."""
+        sequence = self._admission.next(candidates)
+        turn = TURN_PASSES if long_without(sequence) else 0
+        self._admission.note(sequence, others)
+        self._admitted += 1
+        if sequence.phase is Phase.WAITING:
+            self._start(sequence, self._waiting.take(sequence))
+            if active := self._active.get(sequence.request.id):
+                active.turn = turn
+            return
+        lane = self._lanes.acquire(sequence.tokens)
+        assert lane is not None
+        active, loading = self._parking.bring(sequence, lane)
+        active.turn = turn
+        if not loading:
+            self._come_back(active)
+
+    def _move(self) -> None:
+        parking = self._parking
+        if leaving := parking.leaving:
+            persons = [each for each in self._waiting.ready if urgent(each)]
+            if self._lanes.free or not persons:
+                parking.call_off()
+                return
+            self._at_work = (leaving.id,)
+            try:
+                left = parking.save()
+            except DeviceFailed:
+                parking.call_off()
+                self._lanes.forget(leaving.lane)
+                self._progress.start_over(leaving, self._keeper.lease_anew(leaving))
+                return
+            if left:
+                del self._active[leaving.id]
+                self._lanes.release(leaving.lane)
+                self.cache.tally.add(PARKED)
+                self._lend(persons, others=[])
+        elif returning := parking.returning:
+            self._at_work = (returning.id,)
+            try:
+                if parking.load():
+                    self._active[returning.id] = returning
+            except (DeviceFailed, OSError):
+                parking.forget(returning)
+                self._lanes.forget(returning.lane)
+                self._come_back(returning)
+
+    def _come_back(self, active: Active) -> None:
+        """With nothing but what is kept of it."""
+        self._active[active.id] = active
+        introduce(active, self._active.values(), self.cache.gain_min)
+        self._progress.start_over(active, self._keeper.lease_anew(active))
 
     def _give_way(self) -> None:
         """What idle work has read so far is kept, and it goes on another time."""
         for active in list(self._active.values()):
             if active.idle and (active.sequence.request.reuse or not self._lanes.free):
                 keep_so_far(active, self._runner)
-                self._leave(active)
+                self._ending.leave(active)
                 self._idle.put_back(active.sequence)
 
     def _start(self, sequence: Sequence, fetch: Fetch | None) -> None:
         request = sequence.request
         self._at_work = (request.id,)
         for overtaken in self._idle.overtaken(request):
-            self._end(overtaken, FinishReason.CANCELLED)
+            self._ending.say(overtaken, FinishReason.CANCELLED)
         try:
             for behind in self._keeper.keep_for(request):
-                self._start_from_lease(behind)
+                self._progress.begin(behind)
             landed = fetch is not None and fetch.land()
             reply, sample = ReplyText(request, self._tokenizer), self._sampler_for(request)
             lease = self._keeper.lease(request)
@@ -221,28 +320,18 @@ class Engine:
         self.cache.tally.add(WAITS, by=int(waits))
         self._active[request.id] = active
         self._events.append(Admitted(request.id, lease.offset, lease.finding))
-        self._start_from_lease(active)
-
-    def _start_from_lease(self, active: Active) -> None:
-        lease, sequence = active.lease, active.sequence
-        sequence.computed, sequence.cuts, active.kept = lease.offset, lease.cuts, 0
-        if not sequence.generated:
-            sequence.cached_tokens = lease.offset
-            sequence.kind = lease.kind.value if lease.kind else ""
-        if lease.offset == sequence.prompt_length:  # read before, to the last token
-            assert lease.logits is not None
-            self._advance(active, lease.logits)
-        elif lease.manners is Manners.MODEST and not lease.pays:
-            self._finish(active, FinishReason.LENGTH)
+        self._progress.begin(active)
 
     def _pass(self) -> None:
         self._admitted = 0
-        ready = self._ready()
-        alone, idle = len(ready) == 1 and not self._waiting, any(active.idle for active in ready)
+        ready, led = self._ready()
+        alone = len(ready) == 1 and not self._waiting and not self._parking
+        pressing = led.union(active for active in ready if urgent(active.sequence))
         step = schedule(
             (active.sequence for active in ready),
-            chunk_len=self._pace.chunk_len_of(alone=alone, idle=idle),
-            chunks_run=self._pace.chunks_run,
+            chunk_len=self._pace.chunk_len_of(alone=alone, idle=any(a.idle for a in ready)),
+            rota=self._rota,
+            urgent={active.sequence for active in pressing},
             decode_is_due=self._decode_is_due,
             first_min=self._lanes.layout.first_min,
         )
@@ -251,149 +340,54 @@ class Engine:
         by_lane = {active.lane: active for active in self._active.values()}
         actives = [by_lane[span.lane] for span in step.spans]
         self._at_work = tuple(active.id for active in actives)
-        if not all(self._restore(active) for active in actives):
+        if not all(self._progress.restore(active) for active in actives):
             return
-        if (logits := self._run(step, actives)) is None:
+        if (logits := self._passes.run(step, actives)) is None:
             return
         self._decode_is_due = step.prefill
+        if step.prefill:
+            self._rota.note(urgent=actives[0] in pressing)
         for active, span in zip(actives, step.spans, strict=True):
             active.sequence.computed = span.end
+            active.turn = 0 if step.prefill else max(0, active.turn - 1)
             try:
                 if step.prefill:
                     for behind in self._keeper.keep(active, logits[span.lane]):
-                        self._start_from_lease(behind)
+                        self._progress.begin(behind)
             except DeviceLost:
                 raise
             except Exception as error:  # of the device, or a bug of ours: the others go on
-                self._fail(active, error)
+                self._ending.fail(active, error)
             else:
-                self._advance(active, logits[span.lane])
+                self._progress.advance(active, logits[span.lane])
 
-    def _advance(self, active: Active, logits: Array) -> None:
-        """After a pass, or without one where all was kept."""
-        sequence = active.sequence
-        if sequence.computed == len(sequence.tokens):
-            self._take(active, logits)
-        elif sequence.generated and sequence.computed == len(sequence.tokens) - 1:  # read again
-            sequence.phase = Phase.DECODE
-
-    def _ready(self) -> list[Active]:
-        """Those that can use a pass, oldest first: idle ones if no other is there."""
+    def _ready(self) -> tuple[list[Active], set[Active]]:
+        """Those that can use a pass, oldest first, and those of them that read what a person waits
+        for. Idle ones if no other is there; and while a lane is given up to a person, nobody reads
+        before that person does.
+        """
         wanted = [active for active in self._active.values() if not active.idle]
         wanted = wanted or list(self._active.values())
-        waiting = followers(wanted, self.cache.gain_min)
-        return [active for active in wanted if active not in waiting]
-
-    def _restore(self, active: Active) -> bool:
-        """Whether the lane now holds what is computed. Left to here, for the first token of a
-        prompt that was read to its end does not need it.
-        """
-        if active.restored:
-            return True
-        lease, started = active.lease, self._clock()
-        active.begin(started)
-        tokens = active.sequence.tokens[: lease.offset]
-        try:
-            copied = self._runner.restore(active.lane, tokens, lease.snapshots)
-        except (NoRoom, DeviceFailed) as error:
-            if isinstance(error, NoRoom) or not lease.slot:
-                self._fail(active, error)
-            else:
-                self.cache.warn(f"Prefix cache: a kept prompt cannot be restored: {error}")
-                self._lanes.forget(active.lane)
-                self.cache.condemn(lease)
-                prompt = active.sequence.request.prompt
-                self._start_over(active, self.cache.lease(prompt, manners=Manners.BLIND))
-            return False
-        active.restored = True
-        count_restored(self.cache.tally, active, copied, self._clock() - started)
-        return True
-
-    def _start_over(self, active: Active, lease: Lease) -> None:
-        """Tokens that it has generated stay: they are read with its prompt."""
-        active.lease, active.restored = lease, False
-        active.sequence.phase = Phase.PREFILL
-        self._start_from_lease(active)
+        follows = followers(wanted, self.cache.gain_min)
+        ready = [active for active in wanted if active not in follows]
+        if leaving := self._parking.leaving:
+            decodes = (each for each in ready if each.sequence.phase is Phase.DECODE)
+            ready = [active for active in decodes if active is not leaving]
+        return ready, {lead for each, lead in follows.items() if urgent(each.sequence)}
 
     def _resume(self, lost: DeviceLost) -> None:
         """What lanes held is gone. All go on from what is kept, but whoever would lose it again."""
         for lane in range(len(self._lanes)):
             self._lanes.forget(lane)
-        for active in list(self._active.values()):
+        self._parking.call_off()
+        returning = self._parking.returning  # it begins to come back once more
+        for active in [*self._active.values(), *([returning] if returning else [])]:
             at_work = active.id in self._at_work
             active.losses += at_work
             if at_work and active.losses >= lost.losses_max:
-                self._fail(active, lost)
+                self._ending.fail(active, lost)
             elif active.idle:
-                self._finish(active, FinishReason.CANCELLED)
-            elif active.restored:
-                self._start_over(active, self._keeper.lease_anew(active))
+                self._ending.finish(active, FinishReason.CANCELLED)
+            elif active.restored and active is not returning:
+                self._progress.start_over(active, self._keeper.lease_anew(active))
         self.cache.warn(f"{lost.message}. Requests that go on from what is kept: {self.running}")
-
-    def _run(self, step: Step, actives: list[Active]) -> dict[int, Array] | None:
-        """Logits by lane, or None if some or all of `actives` had to go."""
-        self._flight = flight = Flight(step, self._at_work)
-        started = self._clock()
-        try:
-            logits = self._runner.run(step)
-        except NoRoom as error:  # nothing has changed; the others fit
-            self._fail(max(actives, key=lambda active: active.sequence.computed), error)
-            return None
-        except DeviceFailed as error:
-            for active in actives:
-                if flight.interrupted and isinstance(error, PassCancelled):
-                    self._finish(active, FinishReason.CANCELLED)
-                else:
-                    self._fail(active, error)
-            return None
-        finally:
-            self._flight = None
-        if step.prefill:
-            tokens, seconds = len(step.spans[0].tokens), self._clock() - started
-            self._pace.measured(tokens, seconds)
-            count_ahead(self.cache.tally, actives[0], tokens, seconds)
-        return logits
-
-    def _take(self, active: Active, logits: Array) -> None:
-        """The next token, if the sampler finds one: else this request fails, and no other."""
-        sequence = active.sequence
-        if not sequence.generated:
-            count_read(self.cache.tally, sequence)
-            self._idle.compare(sequence, logits, self._clock())
-        if not sequence.request.max_tokens:
-            self._finish(active, FinishReason.LENGTH)
-            return
-        try:
-            generated, ended = active.take(logits, self._clock(), self._context_length)
-        except Exception as error:  # not numbers, or a bug of ours
-            self._fail(active, error)
-            return
-        if generated:
-            self._events.append(generated)
-        if ended:
-            self._finish(active, ended, active.reply.finish())
-
-    def _finish(self, active: Active, reason: FinishReason, text: str = "") -> None:
-        if reason is FinishReason.CANCELLED:
-            active.lease.note_cancelled(active.sequence.computed)
-        self._leave(active)
-        self._idle.forget(active.id)
-        self._end(active.sequence, reason, text)
-
-    def _end(self, sequence: Sequence, reason: FinishReason, text: str = "") -> None:
-        sequence.phase = Phase.FINISHED
-        spent = usage(sequence, self._clock())
-        self._events.append(Finished(sequence.request.id, reason, spent, text))
-
-    def _fail(self, active: Active, error: Exception) -> None:
-        self._lanes.forget(active.lane)
-        self._leave(active)
-        self._idle.forget(active.id)
-        self._events.append(Failed(active.id, error))
-
-    def _leave(self, active: Active) -> None:
-        count_wasted(self.cache.tally, active)
-        del self._active[active.id]
-        active.sequence.phase = Phase.FINISHED
-        self._lanes.release(active.lane)
-        active.lease.close()

@@ -21,14 +21,17 @@ def shared_length(one: Prompt, other: Prompt) -> int:
     return common_length(one.packed, other.packed) // TOKEN_BYTES
 
 
-def followers(actives: Iterable[Active], gain_min: int) -> set[Active]:
-    """Those that need not read yet, for another will keep what they need at least `gain_min` of."""
+def followers(actives: Iterable[Active], gain_min: int) -> dict[Active, Active]:
+    """Those that need not read yet, each with whom it follows: that one will keep what it needs at
+    least `gain_min` of.
+    """
     leaders: list[Active] = []
-    waiting = set()
+    waiting = {}
     for active in in_order(actives):
-        own = active.lease.manners is not Manners.BLIND
-        if own and not active.restored and any(_serves(lead, active, gain_min) for lead in leaders):
-            waiting.add(active)
+        own = active.lease.manners is not Manners.BLIND and not active.restored
+        serving = (lead for lead in leaders if own and _serves(lead, active, gain_min))
+        if leader := next(serving, None):
+            waiting[active] = leader
         else:
             leaders.append(active)
     return waiting

@@ -2,20 +2,23 @@
 
 * Chunks and decode steps alternate while there is work of both kinds, so a decoding lane never
   waits longer than one chunk.
-* Among prompts, the one with least left to read goes first, the older of equals: a short request
-  does not wait behind a long prompt, and of several that begin alike the first reads the shared
-  start to its boundary before the others come to it. Every fourth chunk is the oldest prompt's,
-  so that none waits forever.
+* What a person waits for is read first: of every four chunks the others have one, and never two in
+  a row while a person waits.
+* Among prompts of either kind, the one with least left to read goes first, the older of equals: a
+  short request does not wait behind a long prompt, and of several that begin alike the first reads
+  the shared start to its boundary before the others come to it. Every fourth chunk is the oldest
+  prompt's, so that none waits forever.
 * A chunk never crosses a cut, and leaves no single token behind: one alone is read otherwise. The
   first ones of a prompt are so long that they end at `first_min`: sooner they are, too.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
 
 from flm.core.sequence import Phase, Sequence
 from flm.core.step import Span, Step
 
+OTHERS_EVERY = 4  # chunks, while a person waits
 OLDEST_EVERY = 4  # chunks
 CHUNK_LEN_START = 64  # tokens, until a chunk was measured
 ALONE = 2  # times as long, a chunk that nobody waits behind
@@ -30,7 +33,6 @@ class Pace:
     s_target: float
     len_max: int
     tokens_per_s: float | None = None
-    chunks_run: int = 0
 
     @property
     def chunk_len(self) -> int:
@@ -48,7 +50,6 @@ class Pace:
 
     def measured(self, tokens: int, seconds: float) -> None:
         """Takes in what a chunk took; a short rest is not measured, a pass has a fixed cost."""
-        self.chunks_run += 1
         if seconds <= 0 or tokens < self.chunk_len // 2:
             return
         speed = tokens / seconds
@@ -56,17 +57,40 @@ class Pace:
         self.tokens_per_s = (before + speed) / 2
 
 
+@dataclass(slots=True)
+class Rota:
+    """Whose chunk is next, by those so far: of prompts that a person waits for, and of others."""
+
+    in_a_row: int = 0  # of those a person waits for
+    run: dict[bool, int] = field(default_factory=lambda: {True: 0, False: 0})  # is it one of those
+
+    def next(self, reading: Iterable[Sequence], urgent: Collection[Sequence]) -> Sequence:
+        """Of `reading`, oldest first."""
+        kinds: dict[bool, list[Sequence]] = {True: [], False: []}
+        for sequence in reading:
+            kinds[sequence in urgent].append(sequence)
+        first = bool(kinds[True]) and not (kinds[False] and self.in_a_row >= OTHERS_EVERY - 1)
+        oldest = self.run[first] % OLDEST_EVERY == OLDEST_EVERY - 1
+        return kinds[first][0] if oldest else min(kinds[first], key=_left)
+
+    def note(self, *, urgent: bool) -> None:
+        """A chunk was read."""
+        self.in_a_row = self.in_a_row + 1 if urgent else 0
+        self.run[urgent] += 1
+
+
 def schedule(
     sequences: Iterable[Sequence],
     *,
     chunk_len: int,
-    chunks_run: int,
+    rota: Rota,
     decode_is_due: bool,
+    urgent: Collection[Sequence] = (),
     first_min: int = 1,
 ) -> Step | None:
     """The next step of sequences in lanes, oldest first; None when there is nothing to compute.
 
-    `chunks_run` counts the chunks so far; `decode_is_due` says that the step before was one.
+    `urgent` are those that a person waits for; `decode_is_due` says that the last was a chunk.
     """
     sequences = list(sequences)
     decoding = [sequence for sequence in sequences if sequence.phase is Phase.DECODE]
@@ -75,9 +99,7 @@ def schedule(
         return Step(tuple(sorted(map(_newest, decoding), key=_lane)), prefill=False)
     if not reading:
         return None
-    if chunks_run % OLDEST_EVERY == OLDEST_EVERY - 1:
-        return Step((_chunk(reading[0], chunk_len, first_min),), prefill=True)
-    return Step((_chunk(min(reading, key=_left), chunk_len, first_min),), prefill=True)
+    return Step((_chunk(rota.next(reading, urgent), chunk_len, first_min),), prefill=True)
 
 
 def next_cut(sequence: Sequence) -> int:

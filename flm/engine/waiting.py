@@ -1,4 +1,4 @@
-"""Requests without a lane, in order. What the disk has of a prompt is read meanwhile.
+"""Requests without a lane, as they came. What the disk has of a prompt is read meanwhile.
 
 Invariants, which `check` asserts:
   * A fetch is there for one who waits for it, and is closed with the last of them.
@@ -25,9 +25,9 @@ class Waiting:
         return iter(self._sequences)
 
     @property
-    def ready(self) -> bool:
-        """Whether one of them waits for a lane only."""
-        return any(self._has_landed(sequence) for sequence in self._sequences)
+    def ready(self) -> list[Sequence]:
+        """Those that wait for a lane only."""
+        return [sequence for sequence in self._sequences if self._has_landed(sequence)]
 
     def add(self, sequence: Sequence, tokens_per_s: float | None) -> None:
         """`tokens_per_s`: how fast prompts are read, for what the disk has may not be worth it."""
@@ -39,14 +39,10 @@ class Waiting:
         if fetch := self._cache.fetch(request.prompt, tokens_per_s):
             self._fetches[request.id] = fetch
 
-    def take(self) -> tuple[Sequence, Fetch | None] | None:
-        """The first that waits for a lane only, and what the disk had, for the taker to close."""
-        for sequence in self._sequences:
-            if self._has_landed(sequence):
-                self._sequences.remove(sequence)
-                fetch = self._fetches.pop(sequence.request.id, None)
-                return sequence, fetch
-        return None
+    def take(self, sequence: Sequence) -> Fetch | None:
+        """It is to have a lane; what the disk had, for the taker to close."""
+        self._sequences.remove(sequence)
+        return self._fetches.pop(sequence.request.id, None)
 
     def put_first(self, sequence: Sequence) -> None:
         self._sequences.appendleft(sequence)

@@ -73,11 +73,15 @@ class Lease:
     def snapshots(self) -> tuple[Snapshot, ...]:
         """From 0 to `offset`, to restore in order. They are views: let go of them after that."""
         assert self.kept_at is None, "restore before keeping"
+        return self.way(self.offset)
+
+    def way(self, offset: int) -> tuple[Snapshot, ...]:
+        """What is kept of the way to `offset`, where it rests or above. They are views."""
         none: Mapping[str, Array] | None = None if self._cache.state_bytes else {}
         snapshots = []
         for node in self.node.path():
-            if node.start < self.offset:  # else its edge was split since
-                end = min(node.end, self.offset)
+            if node.start < offset:  # else its edge was split since
+                end = min(node.end, offset)
                 rows = {name: array[:, : end - node.start] for name, array in node.rows.items()}
                 state = node.slot.state if node.slot else none
                 snapshots.append(Snapshot(node.start, end, rows, state))

@@ -27,6 +27,7 @@ RESTORES = Family("restores", "", ("tier",), "times a lane was filled from a tie
 RESTORED = Family("restored", "bytes", ("tier",), "bytes that came from a tier")
 RESTORE_S = Family("restore", "seconds", ("tier",), "seconds that restoring took")
 WAITS = Family("waits", "", (), "prompts that waited for another to read what both begin with")
+PARKED = Family("parked", "", (), "times a program's request gave up its lane to a person's")
 AHEAD = Family("read_ahead", "tokens", ("outcome",), "tokens read ahead, and what became of them")
 AHEAD_S = Family("read_ahead", "seconds", (), "seconds spent reading ahead")
 AWAITED = Family("awaited", "", ("outcome",), "results of tools, by whether they were in time")
@@ -43,6 +44,7 @@ FAMILIES = (
     RESTORED,
     RESTORE_S,
     WAITS,
+    PARKED,
     AHEAD,
     AHEAD_S,
     AWAITED,

@@ -11,7 +11,7 @@ from flm.core.alike import common_length
 from flm.core.step import Span, Step
 from flm.core.tensor import TensorSpec
 from flm.devices.device import IDS, LAST, LOGITS, OFFSETS, Array, Buffer, Device, Program
-from flm.memory.arrays import empty
+from flm.memory.arrays import empty, empty_rows
 from flm.memory.lanes import Lanes
 from flm.memory.layout import MemoryLayout
 from flm.memory.snapshot import Snapshot, copy
@@ -88,17 +88,24 @@ class Runner:
         held = self._lanes[lane]
         assert end <= len(held.resident), f"rows up to {end} were not all read by prefill"
         assert not self._layout.state or end == held.rows, f"the state is that of {held.rows}"
-        rows, state = empty(self._layout, end - start)
-        buffers = self._lanes.buffers(lane, lane + 1)
-        pairs = []
-        for name, array in rows.items():
-            buffers[name].to_host(range(start, end))
-            pairs.append((array, buffers[name].array()[0, :, start:end]))
-        for name, array in state.items():
-            buffers[name].to_host()
-            pairs.append((array, buffers[name].array()[0]))
-        copy(pairs)
-        return Snapshot(start, end, rows, state)
+        return self._copied(lane, start, *empty(self._layout, end - start), end)
+
+    def park(self, lane: int, start: int, end: int) -> Snapshot:
+        """The same of rows that may be decoded ones; the state comes with the lane's last row."""
+        if end < self._lanes[lane].rows:
+            rows = empty_rows(self._layout, end - start)
+            return self._copied(lane, start, rows, None, end)
+        return self._copied(lane, start, *empty(self._layout, end - start), end)
+
+    def unpark(self, lane: int, tokens: Sequence[int], snapshot: Snapshot, *, read: bool) -> None:
+        """Put a snapshot's `tokens` behind the lane's rows, which were read if `read`."""
+        held = self._lanes[lane]
+        assert held.rows == snapshot.start, f"{snapshot.start} behind {held.rows}"
+        self._lanes.ensure(snapshot.end)
+        self._write_rows(lane, [snapshot], snapshot.start)
+        if snapshot.state is not None:
+            self._write_state(lane, snapshot)
+        self._lanes.advance(lane, tokens, read=read)
 
     def restore(self, lane: int, tokens: Sequence[int], snapshots: Sequence[Snapshot]) -> int:
         """Make the lane's memory that after `tokens`, of which `snapshots` are a path from 0.
@@ -141,6 +148,26 @@ class Runner:
             buffer.to_device()
         self._program.run({**self._lanes.buffers(start, stop), **inputs, LOGITS: logits})
         logits.to_host()
+
+    def _copied(
+        self,
+        lane: int,
+        start: int,
+        rows: dict[str, Array],
+        state: dict[str, Array] | None,
+        end: int,
+    ) -> Snapshot:
+        """Of the lane's memory, into these arrays."""
+        buffers = self._lanes.buffers(lane, lane + 1)
+        pairs = []
+        for name, array in rows.items():
+            buffers[name].to_host(range(start, end))
+            pairs.append((array, buffers[name].array()[0, :, start:end]))
+        for name, array in (state or {}).items():
+            buffers[name].to_host()
+            pairs.append((array, buffers[name].array()[0]))
+        copy(pairs)
+        return Snapshot(start, end, rows, state)
 
     def _write_rows(self, lane: int, snapshots: Sequence[Snapshot], start: int) -> None:
         """Those of `snapshots` from row `start` on."""

@@ -10,7 +10,7 @@ import pytest
 
 from flm.core.event import Admitted, Event, Failed, Finished, Generated
 from flm.core.prompt import Boundary, BoundaryKind, Prompt
-from flm.core.request import Request, SamplingParams
+from flm.core.request import Priority, Request, SamplingParams
 from flm.core.step import Step
 from flm.core.tensor import MemoryKind
 from flm.devices.device import Array, Device
@@ -20,6 +20,7 @@ from flm.engine.sampler import Sample, Sampler
 from flm.errors import DeviceLost
 from flm.memory.lanes import Lanes
 from flm.memory.layout import MemoryLayout, MemoryTensor
+from flm.memory.parked import Parked
 from flm.prefix.cache import PrefixCache
 from flm.prefix.disk.tier import DiskTier
 from flm.runner.runner import Runner
@@ -109,6 +110,9 @@ class Rig:
         during: Callable[[], None] = nothing,
         make_runner: MakeRunner = null_runner,
         disk: DiskTier | None = None,
+        parked_rows: int = 0,
+        parked_disk_rows: int = 0,
+        window_rows: int = 5,
     ) -> None:
         self.uses_left: int | None = None  # of the device, till it is lost
         self._during = during
@@ -134,6 +138,14 @@ class Rig:
             first_min=layout.first_min,
             disk=disk,
         )
+        self.parked = Parked(
+            layout,
+            host_max=parked_rows * layout.row_bytes,
+            disk_max=parked_disk_rows * layout.row_bytes,
+            folder=folder / "parked",
+            warn=self.log.append,
+        )
+        self.parked.window_rows = window_rows
         self.engine = Engine(
             self.runner,
             self.cache,
@@ -146,6 +158,7 @@ class Rig:
             clock=self.runner.clock,
             sampler_for=sampler_for,
             audit_every=audit_every,
+            parked=self.parked,
         )
         self.events: list[Event] = []
 
@@ -242,9 +255,13 @@ def request_of(
     sampling: SamplingParams = GREEDY,
     stop: tuple[str, ...] = (),
     ignore_eos: bool = True,
+    priority: Priority = Priority.INTERACTIVE,
+    owner: str = "",
 ) -> Request:
     prompt = prompt if isinstance(prompt, Prompt) else prompt_of(prompt)
-    return Request(request_id, prompt, sampling, max_tokens, stop, ignore_eos)
+    return Request(
+        request_id, prompt, sampling, max_tokens, stop, ignore_eos, priority, owner=owner
+    )
 
 
 def forced(**replies: Sequence[int]) -> Callable[[Request], Sample]:

@@ -18,7 +18,7 @@ from flm.engine.sampler import Sample
 from flm.graph.weights.gguf import GgufFile
 from flm.memory.lanes import Lanes
 from flm.memory.layout import MemoryLayout
-from flm.prefix.tally import AHEAD
+from flm.prefix.tally import AHEAD, PARKED
 from tests.engine.rig import VOCABULARY, Recorder, Rig, prompt_of, request_of, some_tokens
 from tests.models.drive import FIXTURES, Graph
 
@@ -95,6 +95,20 @@ class First:
         return sample
 
 
+class Every:
+    """Samplers that note the logits of each token."""
+
+    def __init__(self) -> None:
+        self.logits: dict[str, list[Array]] = {}
+
+    def __call__(self, request: Request) -> Sample:
+        def sample(tokens: list[int], logits: Array) -> int:
+            self.logits.setdefault(request.id, []).append(logits.copy())
+            return int(logits.argmax())
+
+        return sample
+
+
 @chunk_lens
 def test_what_reading_a_prompt_gives_does_not_tell_how_it_was_cut_or_beside_whom(
     rig, chunk_len_max: int
@@ -155,3 +169,21 @@ def test_restored_memory_is_the_same_to_the_bit(rig) -> None:
         held = lanes.buffers(0, 2)[tensor.name].array()
         held = held[:, :, :53] if tensor.kind is MemoryKind.ROWS else held
         np.testing.assert_array_equal(held[0], held[1])
+
+
+@pytest.mark.parametrize("disk", [False, True], ids=["host", "disk"])
+@pytest.mark.parametrize("generated", [0, 1, 6])
+def test_a_parked_lane_comes_back_to_the_bit(rig, disk: bool, generated: int) -> None:
+    """Decoded rows and state too: every token's logits are those of one that was never parked."""
+    asked = request_of("agent", PROMPTS["tail"], max_tokens=12, priority=Priority.AGENT)
+    alone, parked = Every(), Every()
+    undisturbed = rig(lanes=1, chunk_len_max=8, cache_bytes=0, sampler_for=alone)
+    undisturbed.run(asked)
+    rows = {"parked_disk_rows": 1000} if disk else {"parked_rows": 1000}
+    one = rig(lanes=1, chunk_len_max=8, cache_bytes=0, sampler_for=parked, **rows)
+    one.engine.submit(asked)
+    one.until(lambda: len(one.tokens("agent")) >= generated and len(one.steps) >= 3)
+    one.run(request_of("person", some_tokens(9, 20)))
+    assert one.cache.tally.of(PARKED) == 1
+    assert len(parked.logits["agent"]) == 12
+    np.testing.assert_array_equal(parked.logits["agent"], alone.logits["agent"])

@@ -66,8 +66,9 @@ class EngineMachine(RuleBasedStateMachine):
         rows=st.sampled_from([0, 20, 60, 10_000]),
         slots_max=st.sampled_from([None, 1, 3]),
         gain_min=st.sampled_from([1, 8]),
+        parked=st.sampled_from([(0, 0), (50, 0), (30, 80), (0, 10_000), (10_000, 0)]),
     )
-    def start(self, layout, lanes, chunk_len_max, rows, slots_max, gain_min) -> None:
+    def start(self, layout, lanes, chunk_len_max, rows, slots_max, gain_min, parked) -> None:
         self.layout = layout
         memory: MemoryLayout = LAYOUTS[layout]
         self.failing = False
@@ -86,6 +87,8 @@ class EngineMachine(RuleBasedStateMachine):
             slots_max=slots_max,
             gain_min=gain_min,
             during=self.during,
+            parked_rows=parked[0],
+            parked_disk_rows=parked[1],
         )
 
     def during(self) -> None:
@@ -94,17 +97,32 @@ class EngineMachine(RuleBasedStateMachine):
             self.broken += 1
             raise DeviceFailed("told to", fix="none")
 
-    @rule(path=paths, sampling=samplings, max_tokens=st.integers(1, 6), ends=st.booleans())
-    def submit(self, path, sampling, max_tokens, ends) -> None:
+    @rule(
+        path=paths,
+        sampling=samplings,
+        max_tokens=st.integers(1, 6),
+        ends=st.booleans(),
+        priority=st.sampled_from([Priority.INTERACTIVE, Priority.AGENT]),
+        owner=st.sampled_from(["", "other"]),
+    )
+    def submit(self, path, sampling, max_tokens, ends, priority, owner) -> None:
         name, asked = f"r{len(self.asked)}", (path, sampling, max_tokens)
         room = self.rig.engine.room
+        request = request_for(name, asked, ends=ends)
         try:
-            self.rig.engine.submit(request_for(name, asked, ends=ends))
+            self.rig.engine.submit(replace(request, priority=priority, owner=owner))
         except QueueFull:
             assert room == 0
         else:
             assert room > 0
             self.asked[name] = asked
+
+    @rule(path=paths, other=paths, sampling=samplings, count=st.integers(1, 9))
+    def come_upon_an_agent(self, path, other, sampling, count) -> None:
+        """Both are asked for, the person a moment later."""
+        self.submit(path, sampling, 6, True, Priority.AGENT, "")
+        self.rig.step(count)
+        self.submit(other, sampling, 2, True, Priority.INTERACTIVE, "other")
 
     @rule(path=paths)
     def read_ahead(self, path) -> None:
@@ -144,9 +162,10 @@ class EngineMachine(RuleBasedStateMachine):
         self.failing, self.rig.uses_left = False, None
         tokens = sum(90 + max_tokens for _, _, max_tokens in self.asked.values())
         tokens += 90 * self.idle
-        self.rig.until(lambda: not self.rig.engine.busy, steps_max=2 * tokens + 10)
+        self.rig.until(lambda: not self.rig.engine.busy, steps_max=4 * tokens + 10)
         assert self.rig.lanes.free == len(self.rig.lanes)
         assert not self.rig.cache.leases
+        assert (self.rig.parked.host_bytes, self.rig.parked.disk_bytes) == (0, 0)
         for name, asked in self.asked.items():
             self.ended_rightly(name, asked)
         assert all(self.rig.ending(f"idle{number}") for number in range(self.idle))

@@ -6,7 +6,15 @@ from hypothesis import strategies as st
 from flm.core.prompt import Prompt
 from flm.core.request import Request, SamplingParams
 from flm.core.sequence import Phase, Sequence
-from flm.engine.scheduler import CHUNK_LEN_MIN, OLDEST_EVERY, Pace, next_cut, schedule
+from flm.engine.scheduler import (
+    CHUNK_LEN_MIN,
+    OLDEST_EVERY,
+    OTHERS_EVERY,
+    Pace,
+    Rota,
+    next_cut,
+    schedule,
+)
 
 
 def reading(lane: int, length: int, *, computed: int = 0, cuts: tuple[int, ...] = ()) -> Sequence:
@@ -21,8 +29,15 @@ def decoding(lane: int, length: int) -> Sequence:
     return sequence
 
 
-def plan(*sequences: Sequence, chunk_len: int = 10, chunks_run: int = 0, due: bool = False):
-    return schedule(sequences, chunk_len=chunk_len, chunks_run=chunks_run, decode_is_due=due)
+def plan(
+    *sequences: Sequence,
+    chunk_len: int = 10,
+    rota: Rota | None = None,
+    due: bool = False,
+    urgent: tuple[Sequence, ...] = (),
+):
+    rota = rota or Rota()
+    return schedule(sequences, chunk_len=chunk_len, rota=rota, decode_is_due=due, urgent=urgent)
 
 
 def test_there_may_be_nothing_to_do() -> None:
@@ -54,7 +69,10 @@ def test_least_left_goes_first_and_the_older_of_equals() -> None:
 
 def test_the_oldest_has_every_fourth_chunk() -> None:
     lanes = reading(0, 90), reading(1, 20)
-    chosen = [plan(*lanes, chunks_run=run).spans[0].lane for run in range(2 * OLDEST_EVERY)]
+    rota, chosen = Rota(), []
+    for _ in range(2 * OLDEST_EVERY):
+        chosen.append(plan(*lanes, rota=rota).spans[0].lane)
+        rota.note(urgent=False)
     assert chosen == [1, 1, 1, 0] * 2
 
 
@@ -102,3 +120,34 @@ def test_a_short_rest_says_nothing_about_the_pace() -> None:
     pace.measured(3, 0.1)
     pace.measured(200, 0.0)
     assert pace.chunk_len == before
+
+
+@given(
+    lengths=st.lists(st.tuples(st.integers(2, 90), st.booleans()), min_size=1, max_size=6),
+    chunks=st.integers(1, 60),
+)
+def test_a_person_and_the_others_both_get_on(lengths, chunks) -> None:
+    lanes = [reading(lane, 10_000 + length) for lane, (length, _) in enumerate(lengths)]
+    urgent = tuple(lanes[lane] for lane, (_, person) in enumerate(lengths) if person)
+    rota, kinds = Rota(), []
+    for _ in range(chunks):
+        lane = plan(*lanes, rota=rota, urgent=urgent).spans[0].lane
+        lanes[lane].computed += 10
+        kinds.append(lengths[lane][1])
+        rota.note(urgent=kinds[-1])
+    both = len({person for _, person in lengths}) == 2
+    for at in range(len(kinds)):
+        if both and at:
+            assert kinds[at - 1] or kinds[at], "two chunks of others in a row"
+        if both and at >= OTHERS_EVERY - 1:
+            assert not all(kinds[at - OTHERS_EVERY + 1 : at + 1]), "others do not get on"
+
+
+def test_the_oldest_of_either_kind_has_every_fourth_chunk_of_its_kind() -> None:
+    lanes = reading(0, 9000), reading(1, 9000), reading(2, 200), reading(3, 200)
+    rota, chosen = Rota(), []
+    for _ in range(32):
+        lane = plan(*lanes, rota=rota, urgent=(lanes[0], lanes[2])).spans[0].lane
+        chosen.append(lane)
+        rota.note(urgent=lane in (0, 2))
+    assert (chosen.count(0), chosen.count(2), chosen.count(1), chosen.count(3)) == (6, 18, 2, 6)

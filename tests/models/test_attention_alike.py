@@ -12,7 +12,7 @@ from flm.core.prompt import Boundary, BoundaryKind, Prompt
 from flm.core.step import Span, Step
 from flm.core.tensor import MemoryKind
 from flm.devices.device import MICROSOFT, OPSET
-from flm.engine.scheduler import schedule
+from flm.engine.scheduler import Rota, schedule
 from flm.graph import functions
 from flm.graph.blocks import NO_SINK
 from flm.graph.emit import OURS
@@ -104,7 +104,7 @@ def test_the_first_pass_is_long_enough() -> None:
     for start, length, wanted in cases:
         step = schedule(
             [reading(0, length, computed=start)],
-            chunk_len=10, chunks_run=0, decode_is_due=False, first_min=65,
+            chunk_len=10, rota=Rota(), decode_is_due=False, first_min=65,
         )  # fmt: skip
         assert step is not None
         assert step.spans[0].end == wanted
