@@ -130,7 +130,7 @@ class QueueFull(FlmError):
     status = 429
     type = "rate_limit_error"
     code = "queue_full"
-    retry_after_s = 2
+    retry_after_s = 2  # unless there is an estimate
 
 
 class ModelLoading(FlmError):

@@ -131,6 +131,15 @@ class Settings:
     prefix_ghosts_mb: int = _setting(
         16, "memory for what is known of prompts no longer kept, to say why", low=0, high=2**16
     )
+    parked_mb: int = _setting(
+        1024, "memory for lanes that programs gave up to persons; 0 for none", low=0, high=2**24
+    )
+    parked_disk_mb: int = _setting(
+        4096,
+        "disk for those that find no room there; 0 for none, as if prefix-disk-mb is 0",
+        low=0,
+        high=2**24,
+    )
     prefix_shared: bool = _setting(False, "share kept prompts across API keys", switch=True)
     reuse_retained_interactive_ttl: int = _setting(
         300, "seconds without use after which a chat ranks as an agent's", low=0, high=2**31

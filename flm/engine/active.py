@@ -26,7 +26,6 @@ class Active:
     shared: dict[str, int] = field(default_factory=dict)  # tokens in common, by request id
     kept: int = 0  # how many of the lease's boundaries were seen to
     losses: int = 0  # passes since its newest token that the device did not outlive
-    turn: int = 0  # passes for which it keeps its lane, since it was long without
 
     @property
     def id(self) -> str:

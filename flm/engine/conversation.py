@@ -52,6 +52,7 @@ class Terms:
     format: Format | None = None
     must_call: tuple[str, ...] | None = None
     calls_max: int | None = None
+    owner: str = ""  # whose request it is, among whom lanes are dealt out
 
 
 class Conversations:
@@ -231,6 +232,7 @@ class Conversations:
                 stop=terms.stop,
                 ignore_eos=terms.ignore_eos,
                 priority=terms.priority,
+                owner=terms.owner,
                 reuse=self._resident.reuse,
                 shown=shown,
                 grammar=grammar,

@@ -11,6 +11,8 @@ from flm.engine.parking import Parking
 from flm.memory.lanes import Lanes
 from flm.prefix.tally import Tally
 
+LATELY = 8  # requests
+
 
 class Ending:
     """`actives` and `events` are the engine's."""
@@ -19,7 +21,6 @@ class Ending:
         self,
         actives: dict[str, Active],
         events: list[Event],
-        *,
         lanes: Lanes,
         parking: Parking,
         idle: IdleWork,
@@ -33,6 +34,7 @@ class Ending:
         self._idle = idle
         self._tally = tally
         self._clock = clock
+        self.lane_s: float | None = None  # how long a request has its lane, of late
 
     def finish(self, active: Active, reason: FinishReason, text: str = "") -> None:
         if reason is FinishReason.CANCELLED:
@@ -44,6 +46,10 @@ class Ending:
     def say(self, sequence: Sequence, reason: FinishReason, text: str = "") -> None:
         sequence.phase = Phase.FINISHED
         spent = usage(sequence, self._clock())
+        if sequence.generated:
+            took = spent.prefill_s + spent.decode_s
+            before = took if self.lane_s is None else self.lane_s
+            self.lane_s = before + (took - before) / LATELY
         self._events.append(Finished(sequence.request.id, reason, spent, text))
 
     def fail(self, active: Active, error: Exception) -> None:

@@ -8,6 +8,7 @@ Invariants, which `check` asserts:
   * Idle work computes only while nothing else can, and what it has read is there for the others.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from itertools import count
 
@@ -15,18 +16,18 @@ from flm.core.event import Admitted, Event, Failed, FinishReason
 from flm.core.request import Priority, Request
 from flm.core.sequence import Phase, Sequence
 from flm.engine.active import Active
-from flm.engine.admission import Admission, long_without, urgent
 from flm.engine.ending import Ending
 from flm.engine.following import followers, introduce
 from flm.engine.idle import IdleWork, keep_so_far
 from flm.engine.keeper import Keeper
 from flm.engine.parking import Parking
 from flm.engine.passes import Passes
+from flm.engine.precedence import Precedence, urgent
 from flm.engine.progress import Progress
 from flm.engine.reply import ReplyText
 from flm.engine.sampler import Sample, Sampler
 from flm.engine.scheduler import Pace, Rota, schedule
-from flm.engine.valid import validate
+from flm.engine.valid import queue_full, validate
 from flm.engine.waiting import Waiting
 from flm.errors import DeviceFailed, DeviceLost, QueueFull
 from flm.memory.lanes import Lanes
@@ -36,8 +37,6 @@ from flm.prefix.fetch import Fetch
 from flm.prefix.tally import PARKED, WAITS
 from flm.runner.runner import Runner
 from flm.text.tokenizer import Tokenizer
-
-TURN_PASSES = 16  # decode steps, or one chunk, before who was long without a lane may lose it again
 
 
 class Engine:
@@ -72,32 +71,19 @@ class Engine:
         self._decode_is_due = False
         self._waiting = Waiting(cache)
         self._numbers = count(1)
-        self._parking = Parking(runner, lanes, parked or Parked(lanes.layout))
+        self.parking = Parking(runner, lanes, parked or Parked(lanes.layout))
         self._idle = IdleWork(cache, audit_every=audit_every)
         self._active: dict[str, Active] = {}  # by request id, oldest first
         self._keeper = Keeper(cache, runner, self._active)
-        self._admission = Admission(cache, self._active)
+        self._precedence = Precedence(cache, self._active)
         self._at_work: tuple[str, ...] = ()  # whose fault an exception is
         self._events: list[Event] = []
         self._ending = Ending(
-            self._active,
-            self._events,
-            lanes=lanes,
-            parking=self._parking,
-            idle=self._idle,
-            tally=cache.tally,
-            clock=clock,
+            self._active, self._events, lanes, self.parking, self._idle, cache.tally, clock
         )
-        self._passes = Passes(runner, self._pace, self._ending, cache.tally, clock=clock)
+        self._passes = Passes(runner, self._pace, self._ending, cache.tally, clock)
         self._progress = Progress(
-            runner,
-            cache,
-            self._events,
-            lanes=lanes,
-            idle=self._idle,
-            ending=self._ending,
-            context_length=context_length,
-            clock=clock,
+            runner, cache, self._events, self._ending, lanes, self._idle, context_length, clock
         )
 
     @property
@@ -109,6 +95,15 @@ class Engine:
         return len(self._active)
 
     @property
+    def standing(self) -> Counter[tuple[str, Priority]]:
+        """How many requests of each class wait, run and are parked; for any thread."""
+        waiting, running = list(self._waiting), list(self._active.values())
+        counts = Counter(("waiting", each.request.priority) for each in waiting)
+        counts.update(("running", each.sequence.request.priority) for each in running)
+        counts.update(("parked", each.sequence.request.priority) for each in self.parking)
+        return counts
+
+    @property
     def busy(self) -> bool:
         """Whether a step would do something: not while all there is waits for the disk."""
         return self.pressed or bool(self._idle)
@@ -116,20 +111,18 @@ class Engine:
     @property
     def pressed(self) -> bool:
         """The same, of idle work only what is under way."""
-        return bool(self._waiting.ready or self._active or self._parking or self._events)
+        return bool(self._waiting.ready or self._active or self.parking or self._events)
 
     @property
     def room(self) -> int:
         """How many more requests `submit` takes."""
         idle = sum(active.idle for active in list(self._active.values()))  # it gives way
-        lanes = max(0, self._lanes.free + idle - len(self._parking))
+        lanes = max(0, self._lanes.free + idle - len(self.parking))
         return max(0, self._queue_max + lanes - len(self._waiting))
 
     def queue_full(self) -> QueueFull:
-        return QueueFull(
-            f"{self._queue_max} requests are waiting already",
-            fix="send it again in a moment, or start with a larger --q-len",
-        )
+        lane_s = self._ending.lane_s
+        return queue_full(self._queue_max, None if lane_s is None else lane_s / len(self._lanes))
 
     def validate(self, request: Request) -> None:
         """Raises BadRequest or PromptTooLong for what no engine of this size could run."""
@@ -181,7 +174,7 @@ class Engine:
     def abandon(self, error: Exception) -> None:
         """After `step` raised, which is a bug of ours: fail those it was at work for, or all."""
         waiting = (sequence.request.id for sequence in self._waiting)
-        parked = (active.id for active in self._parking)
+        parked = (active.id for active in self.parking)
         blamed = self._at_work or (*self._active, *parked, *waiting)
         self._at_work = ()
         for request_id in blamed:
@@ -201,23 +194,23 @@ class Engine:
         assert len(self._waiting) <= self._queue_max + len(self._lanes)
         busy = [index for index in range(len(self._lanes)) if self._lanes[index].busy]
         lent = [active.lane for active in self._active.values()]
-        lent += [self._parking.returning.lane] if self._parking.returning else []
+        lent += [self.parking.returning.lane] if self.parking.returning else []
         assert sorted(lent) == busy, "a sequence a lane"
         for active in self._active.values():
             active.check(self._lanes[active.lane])
-        self._parking.check()
+        self.parking.check()
         self._idle.check()
         self._lanes.check()
         self.cache.check()
 
     def _find(self, request_id: str) -> Active | None:
         """Of those that have begun."""
-        return self._active.get(request_id) or self._parking.find(request_id)
+        return self._active.get(request_id) or self.parking.find(request_id)
 
     def _admit(self) -> None:
-        candidates = self._waiting.ready + self._parking.ready
+        candidates = self._waiting.ready + self.parking.ready
         if not candidates:
-            if self._idle and not self._active and not self._parking:
+            if self._idle and not self._active and not self.parking:
                 self._start(self._idle.take(), None)
             return
         if self._admitted == len(self._lanes):
@@ -225,33 +218,29 @@ class Engine:
         self._give_way()
         if self._lanes.free:
             self._lend(candidates, others=candidates)
-        elif not self._parking.leaving and (persons := list(filter(urgent, candidates))):
-            if (lane := self._parking.turn_back()) is not None:
+        elif not self.parking.leaving and (persons := list(filter(urgent, candidates))):
+            if (lane := self.parking.turn_back()) is not None:
                 self._lanes.release(lane)
                 self._lend(persons, others=[])
             else:
-                self._parking.begin(self._active.values(), self._ready()[1])
+                self.parking.begin(self._active.values(), self._ready()[1])
 
     def _lend(self, candidates: list[Sequence], others: list[Sequence]) -> None:
         """A free lane to the next of `candidates`, which `others` could have had."""
-        sequence = self._admission.next(candidates)
-        turn = TURN_PASSES if long_without(sequence) else 0
-        self._admission.note(sequence, others)
+        sequence = self._precedence.next(candidates)
+        self._precedence.note(sequence, others)
         self._admitted += 1
         if sequence.phase is Phase.WAITING:
             self._start(sequence, self._waiting.take(sequence))
-            if active := self._active.get(sequence.request.id):
-                active.turn = turn
             return
         lane = self._lanes.acquire(sequence.tokens)
         assert lane is not None
-        active, loading = self._parking.bring(sequence, lane)
-        active.turn = turn
+        active, loading = self.parking.bring(sequence, lane)
         if not loading:
             self._come_back(active)
 
     def _move(self) -> None:
-        parking = self._parking
+        parking = self.parking
         if leaving := parking.leaving:
             persons = [each for each in self._waiting.ready if urgent(each)]
             if self._lanes.free or not persons:
@@ -325,7 +314,7 @@ class Engine:
     def _pass(self) -> None:
         self._admitted = 0
         ready, led = self._ready()
-        alone = len(ready) == 1 and not self._waiting and not self._parking
+        alone = len(ready) == 1 and not self._waiting and not self.parking
         pressing = led.union(active for active in ready if urgent(active.sequence))
         step = schedule(
             (active.sequence for active in ready),
@@ -349,7 +338,7 @@ class Engine:
             self._rota.note(urgent=actives[0] in pressing)
         for active, span in zip(actives, step.spans, strict=True):
             active.sequence.computed = span.end
-            active.turn = 0 if step.prefill else max(0, active.turn - 1)
+            active.sequence.turn = 0 if step.prefill else max(0, active.sequence.turn - 1)
             try:
                 if step.prefill:
                     for behind in self._keeper.keep(active, logits[span.lane]):
@@ -370,7 +359,7 @@ class Engine:
         wanted = wanted or list(self._active.values())
         follows = followers(wanted, self.cache.gain_min)
         ready = [active for active in wanted if active not in follows]
-        if leaving := self._parking.leaving:
+        if leaving := self.parking.leaving:
             decodes = (each for each in ready if each.sequence.phase is Phase.DECODE)
             ready = [active for active in decodes if active is not leaving]
         return ready, {lead for each, lead in follows.items() if urgent(each.sequence)}
@@ -379,8 +368,8 @@ class Engine:
         """What lanes held is gone. All go on from what is kept, but whoever would lose it again."""
         for lane in range(len(self._lanes)):
             self._lanes.forget(lane)
-        self._parking.call_off()
-        returning = self._parking.returning  # it begins to come back once more
+        self.parking.call_off()
+        returning = self.parking.returning  # it begins to come back once more
         for active in [*self._active.values(), *([returning] if returning else [])]:
             at_work = active.id in self._at_work
             active.losses += at_work

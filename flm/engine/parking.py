@@ -1,7 +1,7 @@
 """Who gives its lane up to a person, and how: its memory goes away in windows, and comes back.
 
 * Only a program's request gives way, and only to a person's; not while a person waits for what it
-  reads, nor in its turn, which it was passed over for. Who has the least to copy goes first, the
+  reads, nor in the turn of one that was passed often. Who has the least to copy goes first, the
   youngest of such.
 * One lane moves at a time, a window a step, and what its lease holds in the trie is not copied.
 * Sampler, reply and lease stay as they are, and memory comes back bit for bit: whoever was away
@@ -66,7 +66,7 @@ class Parking:
     def begin(self, actives: Iterable[Active], led: Collection[Active]) -> Active | None:
         """Choose who leaves, if there is room for what it has. `led`: whom a person follows."""
         assert self._leaving is None
-        able = [each for each in actives if not each.turn and each not in led and _agents(each)]
+        able = [each for each in actives if _gives_way(each.sequence) and each not in led]
         if not able:
             return None
         active = min(able, key=lambda each: (_to_copy(each), -each.sequence.number))
@@ -123,7 +123,7 @@ class Parking:
     def turn_back(self) -> int | None:
         """Whoever comes back stays away, unless it is its turn: the lane it would have had."""
         away = self._returning
-        if away is None or away.active.turn:
+        if away is None or away.active.sequence.turn:
             return None
         self._returning, self._away[away.active.id] = None, away
         away.active.sequence.lane = None
@@ -183,8 +183,8 @@ class Parking:
         return Snapshot(start, end, rows, None)
 
 
-def _agents(active: Active) -> bool:
-    return active.sequence.request.priority is Priority.AGENT
+def _gives_way(sequence: Sequence) -> bool:
+    return sequence.request.priority is Priority.AGENT and not sequence.turn
 
 
 def _to_copy(active: Active) -> int:

@@ -33,7 +33,6 @@ class Passes:
         pace: Pace,
         ending: Ending,
         tally: Tally,
-        *,
         clock: Callable[[], float],
     ) -> None:
         self._runner = runner

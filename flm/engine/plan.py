@@ -63,19 +63,20 @@ class MemoryPlan:
     prefix: int
     prefix_wanted: int
     machine: int
+    parked: int = 0
 
     @property
     def needed(self) -> int:
-        """Without what gives way: kept prompts."""
+        """Without what gives way: kept prompts, parked lanes."""
         return PROGRAM_BYTES + self.weights + self.lanes_rows + self.lanes_state
 
     @property
     def total(self) -> int:
-        return self.needed + self.prefix
+        return self.needed + self.prefix + self.parked
 
     @property
     def left(self) -> int:
-        """For kept prompts, beside the system; less than none where it is too tight."""
+        """For what gives way, beside the system; less than none where it is too tight."""
         return self.machine - self.machine // SPARE_SHARE - self.needed
 
     @property
@@ -88,7 +89,8 @@ class MemoryPlan:
         lines = [
             f"Memory: weights {mib(self.weights)}, {lanes} up to "
             f"{mib(self.lanes_rows + self.lanes_state)}, prefix cache up to {mib(self.prefix)}, "
-            f"in all {mib(self.total)} of {mib(self.machine)}"
+            f"parked lanes up to {mib(self.parked)}, in all {mib(self.total)} of "
+            f"{mib(self.machine)}"
         ]
         if self.prefix < self.prefix_wanted:
             lines.append(
@@ -127,8 +129,10 @@ def plan_memory(
     kv_dtype: str,
     prefix_bytes: int,
     machine_bytes: int,
+    parked_bytes: int = 0,
 ) -> MemoryPlan:
-    """The plan, with the prefix cache cut to what is left; `file_bytes` are the compiled weights'.
+    """The plan, with the prefix cache cut to what is left, and parked lanes to what it leaves, or
+    to as much as the lanes have; `file_bytes` are the compiled weights'.
 
     `kv_dtype` is f32, f16 or auto: f32 while all lanes' rows fit in a quarter of memory.
     """
@@ -149,7 +153,10 @@ def plan_memory(
         prefix_wanted=prefix_bytes,
         machine=machine_bytes,
     )
-    return replace(plan, prefix=max(0, min(prefix_bytes, plan.left)))
+    prefix = max(0, min(prefix_bytes, plan.left))
+    lanes_bytes = plan.lanes_rows + plan.lanes_state
+    parked = max(0, min(parked_bytes, lanes_bytes, plan.left - prefix))
+    return replace(plan, prefix=prefix, parked=parked)
 
 
 def require_room(plan: MemoryPlan) -> None:
@@ -192,6 +199,7 @@ def estimate(card: Card, settings: Settings, machine_bytes: int) -> MemoryPlan:
         kv_dtype=settings.kv_dtype,
         prefix_bytes=0 if card.embeds else Limits.of(settings, card).bytes,
         machine_bytes=machine_bytes,
+        parked_bytes=settings.parked_mb * MIB,
     )
 
 

@@ -26,10 +26,9 @@ class Progress:
         runner: Runner,
         cache: PrefixCache,
         events: list[Event],
-        *,
+        ending: Ending,
         lanes: Lanes,
         idle: IdleWork,
-        ending: Ending,
         context_length: int,
         clock: Callable[[], float],
     ) -> None:

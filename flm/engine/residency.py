@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from flm.core.sizes import MIB
 from flm.devices.device import Device
 from flm.engine.engine import Engine
 from flm.engine.plan import (
@@ -19,6 +20,7 @@ from flm.engine.thread import FLUSH_S_MAX, EngineThread
 from flm.errors import BadRequest
 from flm.graph.bundle import WEIGHTS, Bundle
 from flm.memory.lanes import Lanes
+from flm.memory.parked import Parked
 from flm.models.cards import Card
 from flm.prefix.boundaries import BoundaryFinder
 from flm.prefix.volatility import Volatility
@@ -129,6 +131,7 @@ def planned(bundle: Bundle, card: Card, settings: Settings) -> MemoryPlan:
         kv_dtype=settings.kv_dtype,
         prefix_bytes=Limits.of(settings, card).bytes,
         machine_bytes=memory_bytes(),
+        parked_bytes=settings.parked_mb * MIB,
     )
     require_room(plan)
     return plan
@@ -171,6 +174,13 @@ def _engine(
         chunk_s_target=settings.chunk_ms_target / 1000,
         clock=clock,
         audit_every=settings.reuse_audit,
+        parked=Parked(
+            layout,
+            host_max=plan.parked,
+            disk_max=settings.parked_disk_mb * MIB if settings.prefix_disk_mb else 0,
+            folder=settings.model_path / "parked",
+            warn=warn,
+        ),
     )
 
 

@@ -8,6 +8,7 @@ Invariants:
 """
 
 import time
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
@@ -18,6 +19,7 @@ from flm.core.event import Event, Failed, Finished
 from flm.core.request import Priority, Request
 from flm.engine.engine import Engine
 from flm.errors import DeviceFailed, FlmError, ModelLoading
+from flm.memory.parked import Parked
 from flm.prefix.cache import PrefixCache
 
 Listener = Callable[[Event], None]
@@ -53,6 +55,17 @@ class EngineThread:
     def cache(self) -> PrefixCache:
         """For its numbers, which may be read on any thread."""
         return self._engine.cache
+
+    @property
+    def standing(self) -> Counter[tuple[str, Priority]]:
+        """How many requests of each class wait, run and are parked."""
+        submitted = [each for each in list(self._inbox) if isinstance(each, Request)]
+        return self._engine.standing + Counter(("waiting", each.priority) for each in submitted)
+
+    @property
+    def parked(self) -> Parked:
+        """The memory of those that are."""
+        return self._engine.parking.parked
 
     @property
     def idle(self) -> bool:

@@ -1,7 +1,11 @@
-"""What no engine of this size could run is refused before it waits."""
+"""What is refused before it waits: what no engine of this size could run, and what is too much."""
+
+import math
 
 from flm.core.request import Request
-from flm.errors import BadRequest, PromptTooLong
+from flm.errors import BadRequest, PromptTooLong, QueueFull
+
+RETRY_S_MAX = 60  # whoever is refused is not told to wait longer
 
 
 def validate(request: Request, context_length: int, vocabulary: int) -> None:
@@ -18,3 +22,14 @@ def validate(request: Request, context_length: int, vocabulary: int) -> None:
                 fix=f"use token ids from 0 to {vocabulary - 1}",
                 param=param,
             )
+
+
+def queue_full(queue_max: int, lane_free_s: float | None) -> QueueFull:
+    """`lane_free_s`: in how long a lane is likely to come free, if that is known."""
+    full = QueueFull(
+        f"{queue_max} requests are waiting already",
+        fix="send it again in a moment, or start with a larger --q-len",
+    )
+    if lane_free_s is not None:
+        full.retry_after_s = min(max(1, math.ceil(lane_free_s)), RETRY_S_MAX)
+    return full

@@ -172,13 +172,6 @@ class PrefixCache:
             offset, tier = stored.offset, "disk"
         return self._found(prompt, offset, tier, sightings)
 
-    def reach(self, prompt: Prompt) -> int:
-        """How much of `prompt` a lease would begin with."""
-        if prompt.domain not in self.trie.roots:
-            return 0
-        match = self.trie.find(prompt.domain, prompt.packed)
-        return self.start_of(prompt, match)[1]
-
     def condemn(self, lease: Lease) -> None:
         """What it starts from cannot be restored: close it, and let nobody else try."""
         slot = lease.slot

@@ -114,9 +114,10 @@ class Answering:
         ending: str,
     ) -> None:
         resident, taken = prepared.resident, journal.account(generation, ending)
-        journal.note(request, status, taken, model=resident.card.tag)
+        priority = prepared.body.priority
+        journal.note(request, status, taken, model=resident.card.tag, priority=priority)
         usages = [one.answer.usage for one in generation.choices if one.answer.usage]
-        self._served.note(status, usages)
+        self._served.note(status, usages, priority)
         reporter.ended(status, taken)
         loop = asyncio.get_running_loop()
         for answers in generation.prompts:

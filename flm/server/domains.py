@@ -28,6 +28,11 @@ def domain_of(key: str | None, salt: str | None, *, shared: bool) -> str:
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
 
 
+def owner_of(key: str | None) -> str:
+    """Who asks, as far as keys tell."""
+    return "" if key is None else domain_of(key, None, shared=False)
+
+
 def domain_asked(request: Request, settings: Settings) -> str:
     """The domain that a request without a body is about. Raises BadRequest."""
     salt = request.query_params.get("cache_salt")

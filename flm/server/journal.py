@@ -9,6 +9,7 @@ from fastapi import Request
 
 from flm import console
 from flm.core.event import Usage
+from flm.core.request import Priority
 from flm.errors import FlmError
 from flm.server.generate import ClientLeft, Generation
 
@@ -35,8 +36,12 @@ def account(generation: Generation, ending: str) -> dict[str, Any]:
     }
 
 
-def note(request: Request, status: int, taken: Mapping[str, Any], *, model: str) -> None:
-    """`taken`: its account."""
+def note(
+    request: Request, status: int, taken: Mapping[str, Any], *, model: str, priority: Priority
+) -> None:
+    """`taken`: its account. A class that is not the usual one stands behind the model's name."""
+    if priority is not Priority.INTERACTIVE:
+        model = f"{model}@{priority.value}"
     console.request(
         method=request.method, path=request.scope["path"], model=model, status=status, **taken
     )

@@ -13,11 +13,12 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
 from flm.core.event import Usage
+from flm.core.request import Priority
 from flm.engine.thread import EngineThread
 from flm.prefix.cache import PrefixCache
 from flm.prefix.disk.tier import DiskTier
 from flm.prefix.tally import FAMILIES
-from flm.server.residence import Residence
+from flm.server.residence import CLASSES, Residence
 
 PREFIX = "flm_prefix_cache"
 FIRST_TOKEN_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
@@ -29,28 +30,33 @@ class Served:
 
     def __init__(self) -> None:
         self._requests = Counter(
-            "flm_requests", "requests that asked for work", ["outcome"], registry=None
+            "flm_requests", "requests that asked for work", ["outcome", "class"], registry=None
         )
         self._first = Histogram(
             "flm_first_token_seconds",
             "from a request's arrival to its first token",
+            ["class"],
             buckets=FIRST_TOKEN_S,
             registry=None,
         )
         self._whole = Histogram(
             "flm_request_seconds",
             "from a request's arrival to its last token",
+            ["class"],
             buckets=WHOLE_S,
             registry=None,
         )
 
-    def note(self, status: int, usages: Sequence[Usage] = ()) -> None:
-        """`usages` are those of its answers that ended."""
-        self._requests.labels(f"{status // 100}xx").inc()
+    def note(
+        self, status: int, usages: Sequence[Usage] = (), priority: Priority | None = None
+    ) -> None:
+        """`usages` are those of its answers that ended; `priority` None: it was not understood."""
+        kind = priority.value if priority else ""
+        self._requests.labels(f"{status // 100}xx", kind).inc()
         for usage in usages:
             first_s = usage.queue_s + usage.prefill_s
-            self._first.observe(first_s)
-            self._whole.observe(first_s + usage.decode_s)
+            self._first.labels(kind).observe(first_s)
+            self._whole.labels(kind).observe(first_s + usage.decode_s)
 
     def collect(self) -> Iterator[Metric]:
         for each in (self._requests, self._first, self._whole):
@@ -95,9 +101,26 @@ class _Reading(Collector):
         yield from _held(self._cache)
         if self._cache.disk:
             yield from _disk(self._cache.disk)
-        thread = self._thread
-        yield GaugeMetricFamily("flm_requests_waiting", "without a lane", thread.waiting)
-        yield GaugeMetricFamily("flm_requests_running", "in a lane", thread.running)
+        yield from _standing(self._thread)
+
+
+def _standing(thread: EngineThread) -> Iterator[Metric]:
+    counts, places = thread.standing, {"waiting": "without a lane", "running": "in a lane"}
+    for place, what in {**places, "parked": "whose lane a person's request has"}.items():
+        metric = GaugeMetricFamily(f"flm_requests_{place}", what, labels=("class",))
+        for each in CLASSES.values():
+            metric.add_metric((each.value,), counts[place, each])
+        yield metric
+    parked = thread.parked
+    held = GaugeMetricFamily("flm_parked_bytes", "memory of parked requests", labels=("tier",))
+    most = GaugeMetricFamily("flm_parked_bytes_max", "may be parked", labels=("tier",))
+    for tier, size, size_max in (
+        ("host", parked.host_bytes, parked.host_max),
+        ("disk", parked.disk_bytes, parked.disk_max),
+    ):
+        held.add_metric((tier,), size)
+        most.add_metric((tier,), size_max)
+    yield from (held, most)
 
 
 def _tallied(cache: PrefixCache) -> Iterator[Metric]:

@@ -1,7 +1,7 @@
 """From a body to answers that do not run yet: what all routes that take a prompt read alike."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from flm import console
@@ -11,7 +11,7 @@ from flm.engine.residency import Resident
 from flm.errors import BadRequest, PromptTooLong
 from flm.server.apis import CHATS, Api, BodyT
 from flm.server.bodies import AskingBody
-from flm.server.domains import domain_of
+from flm.server.domains import domain_of, owner_of
 from flm.server.faults import valid
 from flm.server.openai import CHOICES_MAX, CompletionBody, refuse_unsupported, terms
 from flm.server.replies import TEXT, ChunkReplies
@@ -56,7 +56,7 @@ class Preparation:
         if not body.asks:
             return Prepared(body, replies, resident, [])
         asked = api.conversation(body, model=resident.card.tag, settings=self._settings)
-        agreed = api.terms(body, resident.card.sampling)
+        agreed = replace(api.terms(body, resident.card.sampling), owner=owner_of(key))
         conversations = Conversations(resident)
         domain = self.domain(key, body.cache_salt)
         if isinstance(asked, str):
@@ -88,7 +88,7 @@ class Preparation:
                 param="prompt",
             )
         replies = ChunkReplies(TEXT, body, resident)
-        asked = terms(body, resident.card.sampling)
+        asked = replace(terms(body, resident.card.sampling), owner=owner_of(key))
         ids = [f"{replies.id}-p{index}" if index else replies.id for index in range(len(prompts))]
         conversations = Conversations(resident)
         domain = self.domain(key, body.cache_salt)

@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule, run_state_machine_as_test
 
+from flm.core.request import Priority
 from flm.memory.layout import MemoryLayout
 from flm.prefix.spill import pass_on
 from tests.engine.rig import VOCABULARY, Rig
@@ -39,7 +40,7 @@ class DiskMachine(EngineMachine):
         """The disk has what was asked for `before`."""
         memory: MemoryLayout = LAYOUTS[layout]
         DiskMachine.runs += 1
-        super().start(layout, lanes, chunk_len_max, rows, slots_max, gain_min)
+        super().start(layout, lanes, chunk_len_max, rows, slots_max, gain_min, (0, 0))
         self.home = self.folder / str(self.runs)
         self.tier = ToldTier(store_for(self.home, memory))
         self.tier.read_fixed_s = 0.0
@@ -54,6 +55,8 @@ class DiskMachine(EngineMachine):
             gain_min=gain_min,
             during=self.during,
             disk=self.tier,
+            parked_rows=50,
+            parked_disk_rows=50,
         )
         for path in before:
             self.serve(path, SAMPLINGS[0], 1)
@@ -61,7 +64,7 @@ class DiskMachine(EngineMachine):
     @rule(path=paths, sampling=samplings, max_tokens=st.integers(1, 3))
     def serve(self, path, sampling, max_tokens) -> None:
         """A whole request, and a quiet moment."""
-        self.submit(path, sampling, max_tokens, True)
+        self.submit(path, sampling, max_tokens, True, Priority.INTERACTIVE, "")
         self.finish()
         self.write(4)
         self.forget()
@@ -93,7 +96,8 @@ class DiskMachine(EngineMachine):
     @precondition(lambda self: self.on_disk())
     @rule(data=st.data(), sampling=samplings, more=st.sampled_from([(), (2,), (3, 1)]))
     def come_back(self, data: Any, sampling, more) -> None:
-        self.submit(data.draw(st.sampled_from(self.on_disk())) + more, sampling, 3, True)
+        path = data.draw(st.sampled_from(self.on_disk())) + more
+        self.submit(path, sampling, 3, True, Priority.INTERACTIVE, "")
 
     @rule()
     def read(self) -> None:

@@ -8,8 +8,7 @@ import pytest
 from flm.core.event import Admitted, Finished, FinishReason, Generated
 from flm.core.request import Priority, Request, SamplingParams
 from flm.core.sequence import Phase
-from flm.engine.admission import PASSED_MAX
-from flm.engine.engine import TURN_PASSES
+from flm.engine.precedence import PASSED_MAX, TURN
 from flm.errors import DeviceFailed
 from flm.memory.layout import MemoryLayout
 from flm.prefix.tally import PARKED
@@ -236,7 +235,7 @@ def test_what_the_disk_lost_is_read_again(tmp_path, layout, monkeypatch) -> None
     rig.until(generated(rig, "a", 4))
     rig.engine.submit(request_of("person", SHORT))
     rig.until(lambda: parked(rig))
-    (away,) = rig.engine._parking._away.values()
+    (away,) = rig.engine.parking._away.values()
     assert away.windows
     assert away.windows.file
     away.windows.file.truncate(0)
@@ -274,7 +273,7 @@ def test_programs_get_on_while_persons_never_cease_to_come(tmp_path) -> None:
             count += 1
             rig.engine.submit(request_of(f"person {count}", some_tokens(count, 12)))
         rig.step()
-    chunks, turns = len(PROMPT) // 16 + 1, 40 // TURN_PASSES + 1
+    chunks, turns = len(PROMPT) // 16 + 1, 40 // TURN + 1
     assert count <= (chunks + turns + 1) * (PASSED_MAX + 1) + 2
 
 
@@ -301,4 +300,4 @@ def test_events_of_a_parked_one_are_those_of_one_request(tmp_path) -> None:
     rig.run(request_of("person", SHORT))
     kinds = [type(event) for event in rig.of("a")]
     assert kinds == [Admitted, *[Generated] * 12, Finished]
-    assert all(active.sequence.phase is not Phase.WAITING for active in rig.engine._parking)
+    assert all(active.sequence.phase is not Phase.WAITING for active in rig.engine.parking)

@@ -12,7 +12,7 @@ from flm.prefix.tally import FAMILIES
 from tests.server.house import House, open_house, serving
 from tests.server.test_prefix_cache import Client, body
 
-LABELS = {"tier", "kind", "reason", "outcome", "le"}
+LABELS = {"tier", "kind", "reason", "outcome", "class", "le"}
 
 
 @pytest.fixture
@@ -61,8 +61,8 @@ def test_requests_are_counted_by_the_class_of_their_status(house: House, url: st
     client.post("/v1/chat/completions", json={"model": "other", **body()} | {"model": "other"})
     client.post("/v1/completions", json={"model": "tiny:1m"})
     text = httpx.get(f"{url}/metrics").text
-    assert 'flm_requests_total{outcome="2xx"} 1.0' in text
-    assert 'flm_requests_total{outcome="4xx"} 2.0' in text
+    assert 'flm_requests_total{class="interactive",outcome="2xx"} 1.0' in text
+    assert 'flm_requests_total{class="",outcome="4xx"} 2.0' in text
 
 
 def test_all_that_is_tallied_is_told(house: House, url: str) -> None:

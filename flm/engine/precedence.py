@@ -17,10 +17,11 @@ from flm.engine.following import in_order, shared_length
 from flm.prefix.cache import PrefixCache
 
 PASSED_MAX = 8  # lanes that go to who came later, at the most
+TURN = 16  # decode steps, or else one chunk, before who was passed so often may lose its lane
 RANK = {priority: rank for rank, priority in enumerate(Priority)}
 
 
-class Admission:
+class Precedence:
     """`actives` are the engine's, by request id."""
 
     def __init__(self, cache: PrefixCache, actives: Mapping[str, Active]) -> None:
@@ -50,17 +51,21 @@ class Admission:
         """It has a lane, which the others could have had."""
         for each in candidates:
             each.passed += each.number < admitted.number
+        admitted.turn = TURN if long_without(admitted) else 0
         admitted.passed = 0
         self._served[admitted.request.owner] = next(self._ticks)
 
     def _shared(self, sequence: Sequence) -> int:
         """How much of its prompt is kept, or is being read for another."""
-        prompt = sequence.request.prompt
+        prompt, trie, kept = sequence.request.prompt, self._cache.trie, 0
         if not sequence.request.reuse:
             return 0
+        if prompt.domain in trie.roots:
+            match = trie.find(prompt.domain, prompt.packed)
+            _, kept = self._cache.start_of(prompt, match)
         reading = in_order(self._actives.values())
         read = (shared_length(prompt, each.sequence.request.prompt) for each in reading)
-        return max(self._cache.reach(prompt), *read, 0)
+        return max(kept, *read, 0)
 
 
 def urgent(sequence: Sequence) -> bool:

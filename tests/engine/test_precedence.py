@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from flm.core.event import Admitted
 from flm.core.request import Priority
 from flm.core.sequence import Phase, Sequence
-from flm.engine.admission import PASSED_MAX, Admission, urgent
+from flm.engine.precedence import PASSED_MAX, Precedence, urgent
 from flm.prefix.cache import PrefixCache
 from tests.engine.rig import Rig, prompt_of, request_of, some_tokens
 
@@ -29,7 +29,7 @@ def empty_cache() -> PrefixCache:
 @given(st.lists(st.lists(arrivals, max_size=4), min_size=1, max_size=40), st.integers(0, 5))
 def test_nobody_is_passed_more_often_than_the_bound(rounds, parked) -> None:
     """One lane comes free a round, whoever comes."""
-    admission, waiting, passed = Admission(empty_cache(), {}), [], Counter()
+    precedence, waiting, passed = Precedence(empty_cache(), {}), [], Counter()
     number = 0
     for arriving in [*rounds, *([[]] * 200)]:
         for priority, owner, head in arriving:
@@ -40,9 +40,9 @@ def test_nobody_is_passed_more_often_than_the_bound(rounds, parked) -> None:
             waiting.append(sequence)
         if not waiting:
             continue
-        chosen = admission.next(waiting)
+        chosen = precedence.next(waiting)
         waiting.remove(chosen)
-        admission.note(chosen, waiting)
+        precedence.note(chosen, waiting)
         for each in waiting:
             passed[each] += each.number < chosen.number
     assert not waiting
@@ -55,7 +55,7 @@ def test_a_person_is_before_a_program_while_nobody_was_passed_too_often(arriving
         Sequence(request_of(f"r{at}", (at + 20,), priority=priority, owner=owner), 0.0, number=at)
         for at, (priority, owner, _) in enumerate(arriving)
     ]
-    chosen = Admission(empty_cache(), {}).next(waiting)
+    chosen = Precedence(empty_cache(), {}).next(waiting)
     assert urgent(chosen) or not any(map(urgent, waiting))
 
 
