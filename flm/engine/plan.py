@@ -128,8 +128,8 @@ def plan_memory(
     lanes: int,
     kv_dtype: str,
     prefix_bytes: int,
+    parked_bytes: int,
     machine_bytes: int,
-    parked_bytes: int = 0,
 ) -> MemoryPlan:
     """The plan, with the prefix cache cut to what is left, and parked lanes to what it leaves, or
     to as much as the lanes have; `file_bytes` are the compiled weights'.

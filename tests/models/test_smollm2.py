@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from flm.core.event import FinishReason
+from flm.core.sizes import MIB
 from flm.engine.plan import Carried, Limits, estimate, plan_memory
 from flm.graph.weights import safetensors
 from flm.graph.weights.gguf import GgufFile
@@ -93,6 +94,7 @@ def test_its_card_estimates_what_loading_it_plans(served: Graph) -> None:
         lanes=settings.lanes,
         kv_dtype=settings.kv_dtype,
         prefix_bytes=Limits.of(settings, card).bytes,
+        parked_bytes=settings.parked_mb * MIB,
         machine_bytes=machine,
     )
     guessed = estimate(card, settings, machine)
