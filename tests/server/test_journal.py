@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from flm.core.event import FinishReason, Usage
+from flm.core.request import Priority
 from flm.server.journal import account, note
 from tests.server.house import House, in_process
 
@@ -60,5 +61,7 @@ def test_the_line_says_where_the_kept_tokens_came_from(capsys: pytest.CaptureFix
     first = SimpleNamespace(request=SimpleNamespace(id="x"), usage=usage, reason=FinishReason.STOP)
     generation: Any = SimpleNamespace(choices=[SimpleNamespace(answer=first)])
     request: Any = SimpleNamespace(method="POST", scope={"path": "/v1/chat/completions"})
-    note(request, 200, account(generation, ""), model="m")
-    assert "  in   9,408  kept   9,391 host head    out      3  wait" in capsys.readouterr().out
+    note(request, 200, account(generation, ""), model="m", priority=Priority.AGENT)
+    line = capsys.readouterr().out
+    assert "  in   9,408  kept   9,391 host head    out      3  wait" in line
+    assert "  m@agent  x" in line
