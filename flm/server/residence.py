@@ -2,9 +2,8 @@
 
 Invariants:
   * What is loaded stays while a guest is in it, and as long as loading it took.
-  * After that, if others wait for another model, newcomers to it wait behind them: models have
-    their turns in order of arrival, and a turn is everybody's who waits for that model.
-  * What is to be loaded is compiled and found to fit before what is loaded goes.
+  * After that, once another model that is waited for is ready to be loaded, newcomers wait, too.
+  * Ready is what is compiled and found to fit: until then, what is loaded serves.
   * A model that does not load fails those who wait for it, and nobody else.
   * All is for the event loop, but `find` and what only looks.
 """
@@ -14,7 +13,6 @@ import gc
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -28,11 +26,11 @@ from flm.errors import (
     FlmError,
     ModelLoading,
     NoModelLoaded,
-    QueueFull,
     ServerStopping,
 )
 from flm.server import journal
 from flm.server.beside import beside
+from flm.server.expiry import Expiry
 from flm.server.faults import internal
 from flm.server.shelf import (
     Shelved,
@@ -42,6 +40,7 @@ from flm.server.shelf import (
     served_names,
     shelved,
 )
+from flm.server.turns import Guest, Turns
 from flm.settings import Settings
 
 # What clients may call themselves. The third is ours.
@@ -61,21 +60,6 @@ class MustWait(Exception):
         self.text = text
 
 
-@dataclass(eq=False, slots=True)
-class Guest:
-    """A request from its arrival to its end. `cut` ends it early, once it runs."""
-
-    resident: Resident | None = None  # stays loaded
-    cut: Callable[[FlmError], None] | None = None
-
-
-@dataclass(eq=False, slots=True)
-class _Waiter:
-    guest: Guest
-    text: str
-    let_in: "asyncio.Future[None]"
-
-
 class Residence:
     """Empty while a first model loads; `settle` moves it in."""
 
@@ -89,11 +73,10 @@ class Residence:
         self._open = False  # a first model is loaded, or none was wanted
         self._stopping: ServerStopping | None = None
         self._guests: set[Guest] = set()
-        self._waiting: list[_Waiter] = []
+        self._turns = Turns(self._settings.lanes + self._settings.queue_max, self._stir)
         self._stays_until = 0.0  # monotonic
-        self._keep_s = self._settings.keep_alive
-        self._used_at = 0.0  # Unix time
-        self._expiry: asyncio.TimerHandle | None = None
+        self._yielding = False  # the next is ready to be loaded
+        self._expiry = Expiry(self._settings.keep_alive, self._expire)
         self._expired = False
         self._changed = asyncio.Event()
         self._mover: asyncio.Task[None] | None = None
@@ -102,9 +85,7 @@ class Residence:
         self._resident, self.text = resident, text or resident.card.tag
         self.settled_at = int(time.time())
         self._open = True
-        self._keep_s, self._used_at = self._settings.keep_alive, time.time()
-        if self._keep_s is not None:
-            self._expire_later()
+        self._expiry.loaded()
 
     def open_empty(self) -> None:
         """The first request says which model."""
@@ -150,13 +131,12 @@ class Residence:
     @property
     def expires_at(self) -> float | None:
         """When what is loaded will go if nobody asks it, in seconds since 1970."""
-        if self._keep_s is None:
-            return None
-        return self._keep_s + (time.time() if self._guests else self._used_at)
+        return self._expiry.at
 
     @property
     def waiting(self) -> int:
-        return len(self._waiting)
+        """Requests for models that are not loaded."""
+        return len(self._turns)
 
     def find(self, model: str) -> Resident:
         """The model a request names, with or without `@class` after it. On any thread.
@@ -205,27 +185,25 @@ class Residence:
         guest.resident = self.here
         if guest.resident:
             self._guests.add(guest)
-            self._expire_never()
+            self._expiry.used()
 
     def leave(self, guest: Guest) -> None:
         if guest not in self._guests:
             return
         self._guests.remove(guest)
         guest.resident = None
-        self._used_at = time.time()
-        if not self._guests and self._resident and self._keep_s is not None:
-            self._expire_later()
+        if not self._guests and self._resident:
+            self._expiry.unused()
         self._changed.set()
 
     def keep_alive(self, seconds: float | None) -> None:
         """From now on, for what is loaded: until another says so, or it goes. None: for ever."""
-        self._keep_s = seconds
+        self._expiry.seconds = seconds
 
     @property
     def is_anothers_turn(self) -> bool:
         """Whether newcomers to what is loaded are to wait."""
-        over = time.monotonic() >= self._stays_until
-        return over and any(each.text != self.text for each in self._waiting)
+        return self._yielding and time.monotonic() >= self._stays_until
 
     async def wait(self, guest: Guest, text: str) -> None:
         """For the turn of the model `text`. The guest is in it then.
@@ -234,24 +212,11 @@ class Residence:
         """
         self.leave(guest)
         self.require_open()
-        room = self._settings.lanes + self._settings.queue_max
-        if len(self._waiting) >= room:
-            raise QueueFull(
-                f"{room} requests wait for other models already",
-                fix="wait, or start with a larger --q-len",
-            )
-        waiter = _Waiter(guest, text, asyncio.get_running_loop().create_future())
-        self._waiting.append(waiter)
-        self._stir()
         try:
-            await waiter.let_in
+            await self._turns.wait(guest, text)
         except BaseException:  # its client may have left as it was let in
             self.leave(guest)
             raise
-        finally:
-            if waiter in self._waiting:
-                self._waiting.remove(waiter)
-                self._changed.set()
 
     # To move.
 
@@ -265,22 +230,21 @@ class Residence:
             self._mover = asyncio.create_task(self._move())
 
     async def _move(self) -> None:
-        while self._waiting or self._expired:
+        while self._turns or self._expired:
             if self._expired:
                 self._expired = False
-                if not self._guests and not any(w.text == self.text for w in self._waiting):
+                if not self._guests and not self._turns.wanted(self.text):
                     await self._unload()
-                continue
-            text = self._waiting[0].text
-            if self._resident is None or text != self.text:
-                await self._bring(text)
+            elif self._resident is None or self._turns.next != self.text:
+                await self._bring(self._turns.next)
             else:
-                self._let_in(text)
+                self._turns.begin(self.text, self.enter)
 
     async def _bring(self, text: str) -> None:
         assert self._prepare is not None
         try:
             load = await beside(partial(self._prepare, text), name="prepare")
+            self._yielding = True
             if not await self._vacated(text):
                 return
             began = time.monotonic()
@@ -288,16 +252,18 @@ class Residence:
         except Exception as error:
             if not isinstance(error, FlmError):
                 journal.note_mistake(error)
-            self._fail(internal(error), text)
+            self._turns.end(internal(error), text)
             return
+        finally:
+            self._yielding = False
         self.settle(resident, text)
         stay_s = min(max(time.monotonic() - began, STAY_S_MIN), STAY_S_MAX)
         self._stays_until = time.monotonic() + stay_s
-        self._let_in(text)
+        self._turns.begin(text, self.enter)
 
     async def _vacated(self, text: str) -> bool:
         """Nothing is loaded any more; or, False, nobody waits for `text` any more."""
-        while any(each.text == text for each in self._waiting):
+        while self._turns.wanted(text):
             rest_s = self._stays_until - time.monotonic()
             if self._resident is None:
                 return True
@@ -311,47 +277,26 @@ class Residence:
         return False
 
     async def _unload(self) -> None:
-        self._expire_never()
-        if self._resident:
-            console.say(f"Unloading model: {self._resident.card.tag}")
-            held, self._resident = [self._resident], None
+        if self._resident is None:
+            return
+        console.say(f"Unloading model: {self._resident.card.tag}")
+        held, self._resident = [self._resident], None
+        self._expiry.used()
+        try:
             await beside(partial(_let_go, held), name="unload")
-
-    def _let_in(self, text: str) -> None:
-        for waiter in [each for each in self._waiting if each.text == text]:
-            self._waiting.remove(waiter)
-            if not waiter.let_in.done():
-                self.enter(waiter.guest)
-                waiter.let_in.set_result(None)
-
-    def _fail(self, error: FlmError, text: str | None = None) -> None:
-        """All who wait, or those who do for `text`."""
-        for waiter in [each for each in self._waiting if text in (None, each.text)]:
-            self._waiting.remove(waiter)
-            if not waiter.let_in.done():
-                waiter.let_in.set_exception(error)
-
-    # To go.
-
-    def _expire_later(self) -> None:
-        assert self._keep_s is not None
-        self._expire_never()
-        self._expiry = asyncio.get_running_loop().call_later(self._keep_s, self._expire)
-
-    def _expire_never(self) -> None:
-        if self._expiry:
-            self._expiry.cancel()
-        self._expiry, self._expired = None, False
+        except Exception as error:  # it is gone, if not well
+            journal.note_mistake(error)
 
     def _expire(self) -> None:
         self._expired = True
         self._stir()
 
+    # To go.
+
     def stop(self) -> int:
         """Nobody comes in any more, and who waits for a model is told so; how many are in it."""
         self._stopping = ServerStopping("The server is stopping", fix="ask again once it is back")
-        self._expire_never()
-        self._fail(self._stopping)
+        self._turns.end(self._stopping)
         return len(self._guests)
 
     async def emptied(self) -> None:

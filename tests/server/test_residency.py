@@ -41,6 +41,7 @@ class Street:
     houses: dict[str, House] = field(default_factory=dict)
     faults: dict[str, Exception] = field(default_factory=dict)  # of getting ready
     late_faults: dict[str, Exception] = field(default_factory=dict)  # of loading
+    before_prepare: Callable[[str], None] = lambda name: None
     before_load: Callable[[str], None] = lambda name: None
     on_open: Callable[[House], None] = lambda house: None
     residence: Residence = field(init=False)
@@ -61,6 +62,7 @@ class Street:
 
     def prepare(self, text: str) -> Callable[[], Resident]:
         name = Path(text).stem
+        self.before_prepare(name)
         if name in self.faults:
             raise self.faults[name]
         return lambda: self.load(name)
@@ -219,6 +221,7 @@ def test_who_comes_while_another_model_is_awaited_has_a_later_turn(
     for waiting, name in enumerate(("bee", "ant", "bee", "ant")):
         asked.append(pool.submit(street.ask, name))
         until(lambda waiting=waiting: street.residence.waiting == waiting + 1)  # type: ignore[misc]
+        until(lambda: street.residence.is_anothers_turn)  # once bee is ready to be loaded
     gate.open()
     assert [model_of(each.result()) for each in asked] == ["ant", "bee", "ant", "bee", "ant"]
     assert street.loads == ["ant", "bee", "ant"]
@@ -376,3 +379,18 @@ def test_it_stays_while_it_is_in_use(tmp_path: Path, pool: ThreadPoolExecutor) -
         gate.open()
         assert model_of(running.result()) == "ant"
         until(lambda: street.closed == ["ant"])
+
+
+def test_what_is_loaded_serves_while_another_is_made_ready(
+    street: Street, pool: ThreadPoolExecutor
+) -> None:
+    """Compiling may take minutes."""
+    gate = Gate()
+    street.ask("ant")
+    street.before_prepare = lambda name: gate()
+    other = pool.submit(street.ask, "bee")
+    assert gate.reached.wait(10)
+    assert model_of(street.ask("ant")) == "ant"
+    gate.open()
+    assert model_of(other.result()) == "bee"
+    assert street.loads == ["ant", "bee"]
