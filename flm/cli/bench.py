@@ -23,6 +23,10 @@ Plan = Annotated[
     Path | None,
     typer.Option("--prompt", "-i", metavar="FILE", help="JSON: max_length, iterations, text"),
 ]
+Plot = Annotated[
+    Path | None,
+    typer.Option("--plot", metavar="FILE.svg", help="draw what was measured as SVG, too"),
+]
 DECODE_TOKENS = 32
 STORY = """The lighthouse keeper counted ships the way other people count sheep. On clear nights
 there were forty or more, each a small moving lamp, and she gave every one of them a name and a
@@ -62,6 +66,7 @@ def command(
     context: typer.Context,
     model: options.Model,
     plan: Plan = None,
+    plot: Plot = None,
     ctx_len: options.CtxLen = None,
     prefill_chunk_len: options.PrefillChunkLen = None,
     device: options.Device = None,
@@ -77,6 +82,7 @@ def command(
     """
     settings = replace(options.settings_of(context), lanes=1, reuse_prompt=False)
     wanted = read_plan(plan)
+    _refuse_other_pictures(plot)
     from flm.cli.resident import load_resident
 
     resident = load_resident(model, settings, say=console.debug)
@@ -93,7 +99,9 @@ def command(
         for line in table(rows):
             console.write(line + "\n")
         path = csv_path(resident.card.tag, resident.device.name)
-        _write_csv(path, rows)
+        _write(path, _csv(rows))
+        if plot:
+            _write(plot, drawn(f"{resident.card.tag} on {resident.device.name}", rows))
     finally:
         resident.close()
 
@@ -176,15 +184,46 @@ def csv_path(tag: str, device: str) -> Path:
     return Path(f"bench_{name}_{time.strftime('%Y%m%d')}{cpu}.csv")
 
 
-def _write_csv(path: Path, rows: Iterable[tuple[int, Sequence[Measured]]]) -> None:
+def drawn(title: str, rows: Iterable[tuple[int, Sequence[Measured]]]) -> str:
+    """The table as a picture."""
+    from flm.cli.plot import Line, picture
+
+    ascending = sorted(rows, key=lambda row: row[0])
+    lines = [
+        Line(
+            heading, colour, [spread([getattr(r, name) for r in runs])[:2] for _, runs in ascending]
+        )
+        for name, heading, colour in (
+            ("ttft", "Time to first token, s", "#5a5fc7"),
+            ("prefill", "Prefill speed, tok/s", "#c2741a"),
+            ("decoding", "Decoding speed, tok/s", "#14796e"),
+        )
+    ]
+    return picture(title, [length for length, _ in ascending], lines)
+
+
+def _refuse_other_pictures(plot: Path | None) -> None:
+    """Before minutes are spent on measuring."""
+    if plot and plot.suffix.lower() != ".svg":
+        raise BadSettings(
+            f"--plot draws SVG, and {plot} is to be something else",
+            fix=f"--plot {plot.with_suffix('.svg')}",
+        )
+
+
+def _csv(rows: Iterable[tuple[int, Sequence[Measured]]]) -> str:
     names = [field.name for field in fields(Measured)]
     heads = [f"{name}_{what}" for name in names for what in ("avg", "std", "min", "max")]
     lines = [",".join(["context_length", *heads])]
     for length, runs in rows:
         numbers = [n for name in names for n in spread([getattr(run, name) for run in runs])]
         lines.append(",".join([str(length), *(f"{number:.4f}" for number in numbers)]))
+    return "\n".join(lines) + "\n"
+
+
+def _write(path: Path, text: str) -> None:
     try:
-        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        path.write_text(text, encoding="utf-8")
     except OSError as error:
         console.warn(f"{path} cannot be written: {error.strerror}")
     else:

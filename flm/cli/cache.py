@@ -50,7 +50,7 @@ def show(
     if json_:
         _write_json(reply)
         return
-    from flm.cli.drawing import draw_tree
+    from flm.cli.kept import draw_tree
 
     console.write(draw_tree(reply))
 

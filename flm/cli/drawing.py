@@ -1,5 +1,6 @@
-"""Replies of the prefix cache, and the models, as a person reads them: a tree, a panel, a table."""
+"""What commands answer as a person reads it: in colour and as wide as the terminal, or plain."""
 
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from io import StringIO
@@ -11,18 +12,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.text import Text
 
-
-def draw_tree(reply: Mapping[str, Any]) -> str:
-    from rich.tree import Tree
-
-    root = Tree(_totals(reply["totals"], reply["model"]), guide_style="dim")
-    branches: list[Tree] = []
-    for stretch in reply["tree"]:
-        above = root if stretch["above"] is None else branches[stretch["above"]]
-        branches.append(above.add(_stretch(stretch)))
-    if reply["truncated"]:
-        root.add("… and more")
-    return _drawn(root, *_changes(reply["volatility"]))
+PLAIN_COLUMNS = 120
+LOST = ("evicted", "never captured")  # classes where nothing differs
 
 
 def draw_explanation(reply: Mapping[str, Any]) -> str:
@@ -36,14 +27,7 @@ def draw_explanation(reply: Mapping[str, Any]) -> str:
         said.append(f"  {each['kind']:<6} at {each['offset']:>7,}  ")
         said.append(f"{each['kept'] or 'not kept'}\n", style="" if each["kept"] else "dim")
     if reply["class"]:
-        place = reply["place"]
-        said.append(f"\nIt parts from an earlier prompt at token {reply['differs_at']:,}: ")
-        said.append(f"{reply['class']}", style="bold")
-        said.append(f", {place['path']} +{place['offset']}\n")
-        said.append("  earlier  …" + _one_line(reply["before"]))
-        said.append(_one_line(reply["theirs"]) + "\n", style="red")
-        said.append("  now      …" + _one_line(reply["before"]))
-        said.append(_one_line(reply["ours"]) + "\n", style="green")
+        said.append_text(_difference(reply))
         if fate := reply["fate"]:
             said.append(f"At {fate['offset']:,}: {fate['what']}\n")
         said.append(f"Fix: {reply['advice']}\n", style="bold")
@@ -51,7 +35,22 @@ def draw_explanation(reply: Mapping[str, Any]) -> str:
         read = reply["prompt_tokens"] - reply["would_reuse"]["tokens"]
         said.append(f"\n{_nothing_to_explain(read, reply['would_reuse']['tokens'])}\n")
     said.rstrip()
-    return _drawn(Panel(said, title=reply["model"]), *_changes(reply["volatility"]))
+    return drawn(Panel(said, title=reply["model"]), *changes(reply["volatility"]))
+
+
+def _difference(reply: Mapping[str, Any]) -> "Text":
+    from rich.text import Text
+
+    said, at, place = Text("\n"), reply["differs_at"], reply["place"]
+    if reply["class"] in LOST:
+        return said.append(f"{counted(at, 'token')} of it were read before, and are not kept.\n")
+    said.append(f"It parts from an earlier prompt at token {at:,}: ")
+    said.append(f"{reply['class']}", style="bold")
+    said.append(f", {place['path']} +{place['offset']}\n")
+    for name, text, style in (("earlier", "theirs", "red"), ("now", "ours", "green")):
+        said.append(f"  {name:<7}  …" + one_line(reply["before"]))
+        said.append(one_line(reply[text]) + "\n", style=style)
+    return said
 
 
 def draw_models(entries: Sequence[Mapping[str, Any]]) -> str:
@@ -89,7 +88,7 @@ def draw_models(entries: Sequence[Mapping[str, Any]]) -> str:
             "weights and all lanes at this context length; kept prompts take some of what is left"
         )
         lines.append(Text(f"memory: {taken} of this machine's {_gib(machine)}", style="dim"))
-    return _drawn(*lines)
+    return drawn(*lines)
 
 
 def what_it_takes(entry: Mapping[str, Any]) -> str:
@@ -139,49 +138,7 @@ def _nothing_to_explain(read: int, reused: int) -> str:
     )
 
 
-def _totals(totals: Mapping[str, Any], model: str) -> str:
-    line = (
-        f"{model}: {counted(totals['slots_own'], 'snapshot')}, {_mib(totals['bytes_own'])} of "
-        f"{_mib(totals['bytes_max'])} in memory"
-    )
-    if totals["bytes_kept"] > totals["bytes_own"]:
-        line += f" ({_mib(totals['bytes_kept'])} with others')"
-    if totals["disk_bytes_max"]:
-        line += (
-            f"\n{totals['disk_slots_own']:,} of them on disk, which holds "
-            f"{_mib(totals['disk_bytes'])} of {_mib(totals['disk_bytes_max'])} in all"
-        )
-    return line
-
-
-def _stretch(stretch: Mapping[str, Any]) -> "Text":
-    from rich.text import Text
-
-    line = Text(f"{stretch['start']:,} … {stretch['end']:,}  ")
-    if stretch["kind"] is None:
-        line.append("shared" if not stretch["leases"] else "in use", style="dim")
-    else:
-        line.append(stretch["kind"], style="bold")
-        line.append(f"  {'+'.join(stretch['tiers'])}  ", style="cyan")
-        line.append(f"{_mib(stretch['bytes_own'])} own, {_mib(stretch['bytes_shared'])} shared")
-        line.append(f"  {stretch['hits']}× used  {_ages(stretch)}", style="dim")
-    if stretch.get("text"):
-        line.append(f"  {_one_line(stretch['text'])}", style="italic dim")
-    return line
-
-
-def _ages(stretch: Mapping[str, Any]) -> str:
-    ages = [
-        f"{what} {_span(stretch[key])} ago"
-        for what, key in (("kept", "age_s"), ("wanted", "idle_s"))
-        if stretch[key] is not None
-    ]
-    if stretch["awaited_s"] is not None:
-        ages.append(f"awaited for {_span(stretch['awaited_s'])}")
-    return ", ".join(ages)
-
-
-def _changes(rows: Sequence[Mapping[str, Any]]) -> "list[RenderableType]":
+def changes(rows: Sequence[Mapping[str, Any]]) -> "list[RenderableType]":
     """The volatility map: what changes at the beginning of prompts."""
     from rich.text import Text
 
@@ -194,27 +151,40 @@ def _changes(rows: Sequence[Mapping[str, Any]]) -> "list[RenderableType]":
     return lines
 
 
-def _drawn(*renderables: "RenderableType") -> str:
+def columns() -> int:
+    """Of the terminal, or of what is written to none."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else PLAIN_COLUMNS
+
+
+def fitted(line: "Text") -> "Text":
+    """No longer than the terminal."""
+    line.rstrip()
+    if sys.stdout.isatty():
+        line.truncate(columns(), overflow="ellipsis")
+    return line
+
+
+def drawn(*renderables: "RenderableType") -> str:
     """In colour and as wide as the terminal, or plain where there is none."""
     from rich.console import Console
 
     to = StringIO()
     terminal = sys.stdout.isatty()
-    console = Console(file=to, force_terminal=terminal, width=None if terminal else 120)
+    console = Console(file=to, force_terminal=terminal, width=columns(), highlight=False)
     for each in renderables:
         console.print(each, soft_wrap=not terminal)
     return to.getvalue()
 
 
-def _one_line(text: str) -> str:
+def one_line(text: str) -> str:
     return text.replace("\n", "⏎")
 
 
-def _mib(size: int) -> str:
+def mib(size: int) -> str:
     return f"{size / MIB:,.1f} MiB"
 
 
-def _span(seconds: float) -> str:
+def span(seconds: float) -> str:
     for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= length:
             return f"{seconds / length:.0f} {unit}"

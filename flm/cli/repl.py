@@ -6,6 +6,7 @@ from contextlib import closing
 from flm import console
 from flm.cli import slash
 from flm.cli.chat import Chat
+from flm.cli.kept import draw_gain
 from flm.cli.prompt import silent_keys
 from flm.cli.resident import load_resident
 from flm.core.chat import DeltaKind
@@ -64,8 +65,11 @@ class Repl:
             console.write("\n")
         except KeyboardInterrupt:
             console.write(STOPPED)
-        if self.verbose and self.chat.usage:
-            console.write(verbose_block(self.chat.usage, self.resident.context_length))
+        usage = self.chat.usage
+        if usage and self.verbose:
+            console.write(verbose_block(usage, self.resident.context_length))
+        elif usage and console.on_terminal():
+            console.write(draw_gain(usage))
 
     def open(self, model: str, settings: Settings) -> None:
         """Another model, or the same with other settings, in this one's place.

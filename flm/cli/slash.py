@@ -93,6 +93,19 @@ def status(repl: "Repl", rest: str) -> None:
         console.write(verbose_block(repl.chat.usage, repl.resident.context_length))
 
 
+def show_kept(repl: "Repl", rest: str) -> None:
+    """what is kept of the prompts that were read, and where"""
+    from flm.cli.kept import draw_tree
+    from flm.prefix.overview import overview, with_disk
+    from flm.server.prefix_replies import overview_reply
+
+    resident = repl.resident
+    asked = resident.thread.ask(lambda engine: (overview(engine.cache, ""), engine.cache.disk))
+    view, disk = asked.result()
+    view = with_disk(view, disk.store) if disk else view
+    console.write(draw_tree(overview_reply(view, resident, [], text=True)))
+
+
 def verbose(repl: "Repl", rest: str) -> None:
     """show speeds after each reply, or stop showing them"""
     repl.verbose = not repl.verbose
@@ -223,6 +236,7 @@ COMMANDS: Mapping[str, Callable[["Repl", str], None]] = {
     "show": show,
     "set": set_value,
     "status": status,
+    "kept": show_kept,
     "verbose": verbose,
     "think": think,
     "history": history,

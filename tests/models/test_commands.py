@@ -44,11 +44,12 @@ def test_a_bench_writes_the_numbers_that_it_shows(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (home / "plan.json").write_text(json.dumps({"max_length": 64, "iterations": 2}))
-    assert run(["bench", str(TINY), "-i", "plan.json"]) == 0
+    assert run(["bench", str(TINY), "-i", "plan.json", "--plot", "plot.svg"]) == 0
     assert "Prefill Speed (tok/s)" in capsys.readouterr().out
     (file,) = home.glob("bench_llama.Q4_K_M_*_cpu.csv")
     (row,) = csv.DictReader(file.read_text().splitlines())
     assert row["context_length"] == "64"
+    assert (home / "plot.svg").read_text().count("<circle") == 3
     assert float(row["prefill_avg"]) > 0
     assert float(row["ttft_min"]) <= float(row["ttft_max"])
 

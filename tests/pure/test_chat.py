@@ -235,7 +235,7 @@ def test_verbose_shows_time_and_speeds(repl: Repl, capsys: pytest.CaptureFixture
     assert "Decoding speed:      20.0 tokens/s" in out
 
 
-@pytest.mark.parametrize("name", sorted(set(COMMANDS) - {"load", "pull", "input"}))
+@pytest.mark.parametrize("name", sorted(set(COMMANDS) - {"load", "pull", "input", "kept"}))
 def test_every_command_without_a_word_after_it_works(
     repl: Repl, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -255,6 +255,7 @@ def test_check_names_a_damaged_file(home: Path, capsys: pytest.CaptureFixture[st
         (["list", "--filter", "some"], "--filter is 'some'"),
         (["pull", "x", "--log-level", "loud"], "--log-level is 'loud'"),
         (["run", "smollm2", "Hi", "--device", "npu"], "The NPU cannot be used. "),
+        (["bench", "smollm2", "--plot", "a.png"], "--plot draws SVG"),
         (["port", "--config", "none.toml"], "none.toml cannot be read"),
     ],
 )

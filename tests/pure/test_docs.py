@@ -54,7 +54,7 @@ def test_the_catalogue_in_the_docs_is_that_of_the_cards() -> None:
 
 def test_every_option_the_docs_name_exists() -> None:
     known = {key(name) for name in FIELDS} | {"help", "json", "force", "quiet", "filter", "config"}
-    known |= {"text", "yes", "cache-salt", "model", "report", "simulate"}
+    known |= {"text", "yes", "cache-salt", "model", "plot", "report", "simulate"}
     known |= {"ulimit"}  # docker's
     for page in PAGES:
         if page.name == "design.md":

@@ -11,7 +11,9 @@ import pytest
 
 from flm import console
 from flm.cli.app import run
+from flm.cli.repl import Repl
 from flm.server.residence import Residence
+from flm.settings import Settings
 from tests.server.house import House, serving
 from tests.server.test_prefix_cache import KEYS, Client, body, clock, read_all
 
@@ -68,6 +70,21 @@ def test_show_draws_the_tree(house: House, client: Client, flm: Terminal) -> Non
     assert "whispered" in flm("show", "--text")[1]
     flm.key = "two"
     assert "turn" not in flm("show")[1]
+
+
+def test_a_chat_shows_what_its_own_model_keeps(
+    house: House, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    repl = Repl(house.resident, Settings(model_path=tmp_path))
+    repl.take("/kept")
+    assert capsys.readouterr().out.startswith("tiny:1m: no snapshots\n")
+    repl.chat.max_tokens = 1
+    repl.take("said " * 80)
+    capsys.readouterr()
+    repl.take("/kept")
+    out = capsys.readouterr().out
+    assert "MiB shared" in out
+    assert "said said" in out
 
 
 def test_show_gives_the_maps_advice(house: House, client: Client, flm: Terminal) -> None:

@@ -11,7 +11,7 @@ import { one, whole } from "./words.js";
 
 const NEWS_MAX = 40;
 const LOOK_AFTER_MS = 250; // so that a burst of events is one look
-const LOOK_AGAIN_MS = 15_000;
+const AGE_MS = 15_000; // between two looks at the clock
 const LISTEN_AGAIN_MS = 2000;
 const MOVES = {
   kept: (what) => `kept ${one(what)}`,
@@ -26,18 +26,20 @@ export class KeptPanel {
   #requests = new Requests();
   #look = null;
   #view = null;
+  #seenAt = 0;
   #counts = new Map();
 
-  /** `failed` is told what the server refuses. */
-  constructor(failed) {
+  /** `failed` is told what the server refuses, `well` that it answers. */
+  constructor(failed, well) {
     this.failed = failed;
+    this.well = well;
     byId("with-text").addEventListener("change", () => this.lookSoon());
     drawPlots([]);
   }
 
   /** For as long as the page is there, and whenever it is seen: a browser has few connections. */
   async listen() {
-    setInterval(() => document.hidden || this.lookSoon(), LOOK_AGAIN_MS);
+    setInterval(() => this.#drawTree(), AGE_MS); // a look would keep an idle model loaded
     for (;;) {
       await seen();
       this.lookSoon();
@@ -61,11 +63,14 @@ export class KeptPanel {
         const [view, metrics] = await Promise.all([
           getJson(`v1/prefix-cache${text}`), getText("metrics")]);
         this.#view = view;
+        this.#seenAt = performance.now();
         this.#counts = countsOf(metrics);
-        drawTree(view);
+        this.#drawTree();
         drawRoom(view.totals, this.#counts);
-      } catch {
-        // The stream of events says what is wrong.
+        this.well();
+      } catch (error) {
+        this.#view = null;
+        byId("tree").replaceChildren(h("p", { class: "quiet" }, error.message));
       }
     }, LOOK_AFTER_MS);
   }
@@ -80,6 +85,10 @@ export class KeptPanel {
       if (event === "ended") drawPlots(this.#requests.all);
     }
     if (move || event === "ended") this.lookSoon();
+  }
+
+  #drawTree() {
+    if (this.#view) drawTree(this.#view, (performance.now() - this.#seenAt) / 1000);
   }
 
   #note(event, text) {

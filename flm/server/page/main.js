@@ -15,7 +15,7 @@ const conversation = new Conversation();
 const choices = new Choices();
 const pictures = new Pictures(() => choices.seesPictures);
 const chat = new ChatView(conversation, () => answer());
-const kept = new KeptPanel(failed);
+const kept = new KeptPanel(failed, () => notice(""));
 let frame = 0;
 let opening = null; // the key that is being asked for
 
@@ -154,6 +154,9 @@ byId("forget").addEventListener("click", forget);
 byId("change-key").addEventListener("click", async () => {
   setKey(null);
   location.reload();
+});
+document.addEventListener("visibilitychange", () => {
+  if (!document.hidden && choices.loaded) choices.load().catch(() => {}); // it is asked again
 });
 byId("key-dialog").addEventListener("cancel", (event) => event.preventDefault());
 byId("change-key").hidden = !hasKey();
