@@ -58,6 +58,10 @@ class Settings:
     upload_s_max: float = _setting(
         120.0, "longest a request's head or body may take to arrive", low=0.1, high=86_400
     )
+    image_bytes_max: int = _setting(
+        20 * 2**20, "largest image file in a request", low=1024, high=2**31
+    )
+    image_pixels_max: int = _setting(2**25, "most pixels of an image", low=1, high=2**30)
     messages_max: int = _setting(65_536, "most messages in a request", low=1, high=2**24)
     ollama: bool = _setting(True, "answer at Ollama's routes, below /api, too", choices=ON_OFF)
     tools_max: int = _setting(4096, "most tools in a request", low=1, high=2**20)

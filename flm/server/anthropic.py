@@ -25,7 +25,7 @@ from flm.server.bodies import (
     whole,
 )
 from flm.server.choices import response_format, tool_choice
-from flm.server.content import flat_text, is_marked, joined_text
+from flm.server.content import Reader, flat_text, is_marked, joined_text
 from flm.server.policies import arranged
 from flm.settings import Settings
 
@@ -78,14 +78,15 @@ def refuse_unsupported(body: CountBody) -> None:
 
 
 def conversation(body: CountBody, *, model: str, settings: Settings) -> Conversation:
+    reader = Reader(model, settings)
     messages, places = [], []
     if body.system:
-        text, marks = flat_text(body.system, place="system", model=model)
+        text, marks = flat_text(body.system, place="system", reader=reader)
         messages.append(Message("system", text, marks=marks))
         places.append("system")
     for index, given in enumerate(body.messages):
         place = f"messages[{index}]"
-        said = list(_messages(given, place=f"{place}.content", model=model))
+        said = list(_messages(given, place=f"{place}.content", reader=reader))
         messages += said
         places += [place] * len(said)
     effort = body.output_config.effort if body.output_config else None
@@ -119,7 +120,7 @@ def terms(body: MessagesBody, defaults: SamplingParams) -> Terms:
     )
 
 
-def _messages(body: MessageParam, *, place: str, model: str) -> Iterator[Message]:
+def _messages(body: MessageParam, *, place: str, reader: Reader) -> Iterator[Message]:
     """A user's message may hold results of tools: each is a message of its own.
 
     A system message among these is what OpenAI's developers send: the same policy places it.
@@ -128,19 +129,19 @@ def _messages(body: MessageParam, *, place: str, model: str) -> Iterator[Message
     if isinstance(body.content, str) or not body.content:
         yield Message(role, str(body.content or ""))
     elif body.role == "assistant":
-        yield _reply(body.content, place=place, model=model)
+        yield _reply(body.content, place=place, reader=reader)
     else:
         parts = enumerate(body.content)
         for is_result, run in groupby(parts, lambda part: part[1].get("type") == "tool_result"):
             if is_result:
                 for index, block in run:
-                    yield _result(block, place=f"{place}[{index}]", model=model)
+                    yield _result(block, place=f"{place}[{index}]", reader=reader)
             else:
-                text, marks = joined_text(run, place=place, model=model)
+                text, marks = joined_text(run, place=place, reader=reader)
                 yield Message(role, text, marks=marks)
 
 
-def _reply(blocks: list[Block], *, place: str, model: str) -> Message:
+def _reply(blocks: list[Block], *, place: str, reader: Reader) -> Message:
     """What it said in several blocks it said in one go."""
     calls, thoughts, parts = [], [], []
     for index, block in enumerate(blocks):
@@ -150,7 +151,7 @@ def _reply(blocks: list[Block], *, place: str, model: str) -> Message:
             thoughts.append(block["thinking"])
         else:
             parts.append((index, block))
-    text, marks = joined_text(parts, place=place, model=model, between="")
+    text, marks = joined_text(parts, place=place, reader=reader, between="")
     if any(is_marked(block) for block, _ in calls):  # as near to it as a mark can be
         marks = tuple(dict.fromkeys((*marks, len(text))))
     return Message(
@@ -173,7 +174,7 @@ def _tool_call(block: Block, place: str) -> ToolCall:
     return ToolCall(call_id, name, json.dumps(given, ensure_ascii=False))
 
 
-def _result(block: Block, *, place: str, model: str) -> Message:
+def _result(block: Block, *, place: str, reader: Reader) -> Message:
     call_id, content = block.get("tool_use_id"), block.get("content")
     parts = content if isinstance(content, list) else []
     known = isinstance(content, str | list | None) and all(isinstance(part, dict) for part in parts)
@@ -183,7 +184,7 @@ def _result(block: Block, *, place: str, model: str) -> Message:
             fix='they look like {"type": "tool_result", "tool_use_id": "...", "content": "..."}',
             param=place,
         )
-    said, marks = flat_text(content, place=f"{place}.content", model=model)
+    said, marks = flat_text(content, place=f"{place}.content", reader=reader)
     text = said or ""
     if is_marked(block):
         marks = tuple(dict.fromkeys((*marks, len(text))))

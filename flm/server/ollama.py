@@ -23,11 +23,12 @@ from flm.server.bodies import (
     stop_strings,
 )
 from flm.server.choices import ANY_OBJECT
-from flm.server.content import flat_text
+from flm.server.content import Reader
 from flm.server.openai import tools_known
 from flm.server.policies import arranged
 from flm.settings import Settings
 from flm.text.constraint import Format
+from flm.text.pictures import picture_at, picture_of
 
 # What they would do to the reply, we cannot do yet; None and these values do nothing.
 UNSUPPORTED: Mapping[str, tuple[object, ...]] = {
@@ -142,7 +143,7 @@ def conversation(
     thinking = effort != "none" if effort else body.think
     return Conversation(
         arranged(
-            _messages(body, model),
+            _messages(body, Reader(model, settings)),
             system=settings.system_message_policy,
             developer=settings.developer_message_policy,
         ),
@@ -182,18 +183,18 @@ def _within(chosen: SamplingParams, window: int | None) -> SamplingParams:
     return dataclasses.replace(chosen, penalty_window=window if window > 0 else None)
 
 
-def _messages(body: OllamaChatBody | OllamaGenerateBody, model: str) -> list[Message]:
+def _messages(body: OllamaChatBody | OllamaGenerateBody, reader: Reader) -> list[Message]:
     if isinstance(body, OllamaChatBody):
         given = enumerate(body.messages or [])
-        return [_message(message, f"messages[{index}]", model) for index, message in given]
+        return [_message(message, f"messages[{index}]", reader) for index, message in given]
     system = [Message("system", body.system)] if body.system else []
-    return [*system, Message("user", _text(body.prompt, body.images, "", model))]
+    return [*system, Message("user", _text(body.prompt, body.images, "", reader))]
 
 
-def _message(body: OllamaMessage, place: str, model: str) -> Message:
+def _message(body: OllamaMessage, place: str, reader: Reader) -> Message:
     return Message(
         role=body.role,
-        content=_text(body.content, body.images, f"{place}.", model),
+        content=_text(body.content, body.images, f"{place}.", reader),
         reasoning=body.thinking or None,
         tool_calls=tuple(map(_tool_call, body.tool_calls or ())),
         tool_call_id=body.tool_call_id,
@@ -201,9 +202,12 @@ def _message(body: OllamaMessage, place: str, model: str) -> Message:
     )
 
 
-def _text(text: str | None, images: list[str] | None, place: str, model: str) -> str | None:
-    """With what is said of pictures, which stand beside it."""
-    flat_text([{"type": "image"} for _ in images or ()], place=f"{place}images", model=model)
+def _text(text: str | None, images: list[str] | None, place: str, reader: Reader) -> str | None:
+    """With the pictures that stand beside it, in base64 or as data URLs."""
+    for index, image in enumerate(images or ()):
+        at = f"{place}images[{index}]"
+        read = picture_at if image.startswith("data:") else picture_of
+        reader.refuse_picture(read(image, reader.limits, place=at), at)
     return text
 
 

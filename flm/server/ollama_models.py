@@ -156,7 +156,8 @@ def _shown(
 
 def _capabilities(card: Card, *, tools: bool) -> list[str]:
     known = {
-        "completion": True,
+        "embedding": card.embeds,
+        "completion": not card.embeds,
         "tools": tools,
         "thinking": card.thinks or card.think_toggles,
     }

@@ -36,6 +36,7 @@ class LineReplies:
     def __init__(self, body: OllamaBody, resident: Resident, *, chat: bool) -> None:
         self.id = f"ollama-{secrets.token_hex(12)}"
         self._model = body.model
+        self._unloads = body.kept_s == 0
         self._chat = chat
         self._began_ns = time.monotonic_ns()
         self._call: list[Delta] = []  # what there is of it
@@ -71,8 +72,9 @@ class LineReplies:
         return self._object(told, self._end(choice.answer))
 
     def loaded(self) -> dict[str, Any]:
-        """To who asked for nothing but that the model be there."""
-        return self._object(self._said(), {"done": True, "done_reason": "load"})
+        """To who asked for nothing but that the model be there, or that it go."""
+        reason = "unload" if self._unloads else "load"
+        return self._object(self._said(), {"done": True, "done_reason": reason})
 
     def _piece(self, delta: Delta) -> bytes:
         if delta.kind is DeltaKind.ARGUMENTS:

@@ -24,7 +24,7 @@ from flm.server.bodies import (
     whole,
 )
 from flm.server.choices import ToolChoice, response_format, tool_choice
-from flm.server.content import flat_text, languages, unmarked
+from flm.server.content import Reader, flat_text, languages, unmarked
 from flm.server.policies import arranged
 from flm.server.thinking import ThinkingBody, thinking
 from flm.settings import Settings
@@ -134,7 +134,8 @@ def refuse_unsupported(body: ReplyBody) -> None:
 
 def conversation(body: ChatBody, *, model: str, settings: Settings) -> Conversation:
     effort, think, kwargs = thinking(body)
-    messages = [_message(message, index, model) for index, message in enumerate(body.messages)]
+    reader = Reader(model, settings)
+    messages = [_message(message, index, reader) for index, message in enumerate(body.messages)]
     return Conversation(
         arranged(
             messages,
@@ -213,9 +214,9 @@ def tools_known(given: list[dict[str, Any]]) -> tuple[Mapping[str, Any], ...]:
     return tuple(tools)
 
 
-def _message(body: MessageBody, index: int, model: str) -> Message:
+def _message(body: MessageBody, index: int, reader: Reader) -> Message:
     thought = body.reasoning_content or body.reasoning
-    content, marks = flat_text(body.content, place=f"messages[{index}].content", model=model)
+    content, marks = flat_text(body.content, place=f"messages[{index}].content", reader=reader)
     if body.cache_control or body.prompt_cache_breakpoint:  # of the whole message
         marks = tuple(dict.fromkeys((*marks, len(content or ""))))
     return Message(

@@ -25,7 +25,7 @@ from flm.server.bodies import (
     warn_skipped,
 )
 from flm.server.choices import response_format, tool_choice
-from flm.server.content import flat_text
+from flm.server.content import Reader, flat_text
 from flm.server.openai import Limit
 from flm.server.policies import arranged, joined
 from flm.server.thinking import ThinkingBody, thinking
@@ -86,7 +86,7 @@ def conversation(body: ResponsesBody, *, model: str, settings: Settings) -> Conv
     if isinstance(body.input, str):
         placed.append(("input", Message("user", body.input)))
     else:
-        placed += _messages(body.input, model)
+        placed += _messages(body.input, Reader(model, settings))
     effort, think, kwargs = thinking(body)
     return Conversation(
         arranged(
@@ -114,14 +114,14 @@ def terms(body: ResponsesBody, defaults: SamplingParams) -> Terms:
     )
 
 
-def _messages(items: Sequence[Item], model: str) -> Iterator[tuple[str, Message]]:
+def _messages(items: Sequence[Item], reader: Reader) -> Iterator[tuple[str, Message]]:
     placed = [(f"input[{index}]", item) for index, item in enumerate(items)]
     for is_reply, run in groupby(placed, lambda each: _is_of_reply(each[1])):
         if is_reply:
             said = list(run)
-            yield said[0][0], _reply(said, model)
+            yield said[0][0], _reply(said, reader)
         else:
-            yield from ((place, _message(place, item, model)) for place, item in run)
+            yield from ((place, _message(place, item, reader)) for place, item in run)
 
 
 def _kind(item: Item) -> Any:
@@ -136,7 +136,7 @@ def _is_of_reply(item: Item) -> bool:
     )
 
 
-def _reply(said: Sequence[Placed], model: str) -> Message:
+def _reply(said: Sequence[Placed], reader: Reader) -> Message:
     """What a model said in several items it said in one go."""
     texts, thoughts, calls = [], [], []
     for place, item in said:
@@ -145,17 +145,17 @@ def _reply(said: Sequence[Placed], model: str) -> Message:
         elif item.get("type") == "function_call":
             calls.append(_tool_call(place, item))
         else:
-            texts.append(_text("assistant", f"{place}.content", item.get("content"), model))
+            texts.append(_text("assistant", f"{place}.content", item.get("content"), reader))
     (message,) = joined(texts) or [Message("assistant", None)]
     return replace(message, reasoning="".join(thoughts) or None, tool_calls=tuple(calls))
 
 
-def _message(place: str, item: Item, model: str) -> Message:
+def _message(place: str, item: Item, reader: Reader) -> Message:
     kind, role, call_id = _kind(item), item.get("role"), item.get("call_id")
     if kind == "message" and role in ROLES:
-        return _text(role, f"{place}.content", item.get("content"), model)
+        return _text(role, f"{place}.content", item.get("content"), reader)
     if kind == "function_call_output" and isinstance(call_id, str):
-        result = _text("tool", f"{place}.output", item.get("output"), model)
+        result = _text("tool", f"{place}.output", item.get("output"), reader)
         return replace(result, tool_call_id=call_id)
     if kind == "item_reference":
         raise _nothing_stored(f"{place} is a reference", place)
@@ -166,14 +166,14 @@ def _message(place: str, item: Item, model: str) -> Message:
     )
 
 
-def _text(role: str, place: str, content: Any, model: str) -> Message:
+def _text(role: str, place: str, content: Any, reader: Reader) -> Message:
     parts = content if isinstance(content, list) else []
     known = isinstance(content, str | list | None)
     if not (known and all(isinstance(part, str | dict) for part in parts)):
         raise BadRequest(
             f"{place} is neither text nor parts", fix="send a text, or a list of parts", param=place
         )
-    text, marks = flat_text(content, place=place, model=model)
+    text, marks = flat_text(content, place=place, reader=reader)
     return Message(role, text or "", marks=marks)
 
 

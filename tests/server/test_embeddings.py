@@ -11,8 +11,11 @@ import httpx
 import numpy as np
 import pytest
 
+from flm.engine.residency import planned
+from flm.errors import BadRequest
 from flm.hub.reference import resolve
 from flm.hub.shelf import Shelf
+from flm.models.compile import compile_model
 from flm.server import embeddings as module
 from flm.settings import Settings
 from tests.models.tiny_bert import LENGTH_MAX, reference, write_bert
@@ -153,6 +156,14 @@ def test_nothing_is_fetched_inside_a_request(house: House, shelf: Settings) -> N
     error = refused(house, shelf, 404)
     assert (error["code"], error["fix"]) == ("model_not_found", f"flm pull {MODEL}")
     assert not shelf.model_path.exists()
+
+
+def test_a_chat_with_an_encoder_is_refused(house: House, shelf: Settings, tmp_path: Path) -> None:
+    wanted = Shelf(shelf.model_path).folder(MODEL)
+    bundle = compile_model(wanted / "source", tmp_path / "bundle")
+    with pytest.raises(BadRequest, match="writes no replies") as caught:
+        planned(bundle, resolve(MODEL).card, shelf)
+    assert caught.value.param == "model"
 
 
 def test_it_is_loaded_once(

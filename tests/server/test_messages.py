@@ -338,7 +338,7 @@ def test_tokens_are_counted_without_an_answer(house: House) -> None:
         ({"max_tokens": 0}, "max_tokens"),
         ({"messages": []}, "messages"),
         ({"messages": [{"role": "user", "content": None}]}, "messages[0].content"),
-        ({"messages": [{"role": "user", "content": [text("a"), {"type": "image"}]}]}, "an image"),
+        ({"messages": [{"role": "user", "content": [text("a"), {"type": "image"}]}]}, "no image"),
         (
             {"messages": [{"role": "user", "content": [{"type": "document"}]}]},
             "messages[0].content[0] is a document",

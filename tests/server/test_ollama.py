@@ -9,6 +9,8 @@ import httpx
 import pytest
 
 from flm.errors import DeviceFailed
+from flm.server.ollama import OllamaChatBody
+from flm.server.ollama_replies import LineReplies
 from flm.settings import Settings
 from tests.server.asking import chat
 from tests.server.house import SETTINGS, House, in_process
@@ -210,6 +212,12 @@ def test_nothing_asked_is_answered_at_once(house: House, path: str) -> None:
     reply = send(house, path, {"model": "tiny:1m"}).json()
     assert (reply["done"], reply["done_reason"]) == (True, "load")
     assert not house.requests
+
+
+@pytest.mark.parametrize(("keep", "reason"), [(0, "unload"), ("5m", "load"), (-1, "load")])
+def test_a_model_that_is_sent_away_is_said_to_go(house: House, keep: object, reason: str) -> None:
+    body = OllamaChatBody.model_validate({"model": "tiny:1m", "keep_alive": keep})
+    assert LineReplies(body, house.resident, chat=True).loaded()["done_reason"] == reason
 
 
 # --- refusals ---

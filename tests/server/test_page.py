@@ -29,6 +29,9 @@ pytestmark = [
 WAIT_S = 20
 PHONE = (360, 740)
 DESKTOP = (1280, 860)
+# A PNG of one black pixel.
+DOT = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNgAAAAAgABSK"
+DOT += "+kcQAAAABJRU5ErkJggg=="
 
 
 @pytest.fixture(scope="module")
@@ -290,7 +293,8 @@ def test_a_pasted_picture_goes_with_the_message(tmp_path: Path, browser: Page) -
             browser.open(url).ready()
             browser.run(
                 "const data = new DataTransfer();"
-                "data.items.add(new File(['x'], 'a.png', {type: 'image/png'}));"
+                f"const bytes = Uint8Array.from(atob('{DOT}'), (c) => c.charCodeAt(0));"
+                "data.items.add(new File([bytes], 'a.png', {type: 'image/png'}));"
                 "document.getElementById('message').dispatchEvent("
                 "new ClipboardEvent('paste', {clipboardData: data}));"
             )

@@ -45,15 +45,6 @@ def test_what_we_cannot_do_is_refused_by_name(house: House, field: str, value: A
     assert error["fix"]
 
 
-def test_an_image_is_refused_with_its_place(house: House) -> None:
-    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
-    parts = [{"type": "text", "text": "what is this"}, image]
-    error = refused(house, messages=[*HELLO, {"role": "user", "content": parts}])
-    assert error["param"] == "messages[1].content[1]"
-    assert "image" in error["message"]
-    assert "tiny:1m reads text only" in error["message"]
-
-
 @pytest.mark.parametrize(
     ("field", "value", "words"),
     [

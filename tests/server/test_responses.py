@@ -316,7 +316,7 @@ def test_phases_of_a_reply_are_one_message(house: House) -> None:
         (
             {"input": [{"role": "user", "content": [{"type": "input_image"}]}]},
             "input[0].content[0]",
-            "text only",
+            "no image",
         ),
         ({"tools": [{"type": "function"}]}, "tools[0]", "name is missing"),
     ],
