@@ -1,4 +1,4 @@
-"""Tells calls from content, by a dialect's grammar."""
+"""Tells calls from content, by a dialect's syntax."""
 
 import secrets
 from collections.abc import Callable
@@ -62,7 +62,7 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True)
-class Grammar:
+class Syntax:
     """`read` takes what begins with one of `opens`, one call or several, or raises NotACall before
     it has begun one. A reply may also begin with `bare`.
     """
@@ -73,8 +73,8 @@ class Grammar:
 
 
 class CallReader:
-    def __init__(self, grammar: Grammar, tools: ToolList) -> None:
-        self._grammar = grammar
+    def __init__(self, syntax: Syntax, tools: ToolList) -> None:
+        self._syntax = syntax
         self._feed = Feed()
         self.said = Said(tools)
         self._parse = self._read()
@@ -94,7 +94,7 @@ class CallReader:
         while opener := (yield from self._opener()):
             feed.hold()
             try:
-                yield from self._grammar.read(feed, said)
+                yield from self._syntax.read(feed, said)
             except NotACall:
                 feed.back()
                 is_opener = yield from feed.sees(opener)
@@ -105,9 +105,9 @@ class CallReader:
 
     def _opener(self) -> Parse[str]:
         """Says what comes before it; "" at the end."""
-        if self._grammar.bare and not self.said.spoken:
+        if self._syntax.bare and not self.said.spoken:
             while (char := (yield from self._feed.peek())).isspace():
                 self.said.content(self._feed.take(1))
-            if char and char in self._grammar.bare:
+            if char and char in self._syntax.bare:
                 return char
-        return (yield from self._feed.until(self._grammar.opens, self.said.content))
+        return (yield from self._feed.until(self._syntax.opens, self.said.content))

@@ -7,7 +7,7 @@ import re
 from functools import partial
 
 from flm.core.chat import is_function_name
-from flm.text.dialects.calls import Grammar, Said
+from flm.text.dialects.calls import Said, Syntax
 from flm.text.dialects.dialect import ToolList
 from flm.text.dialects.feed import Feed, NotACall, Parse
 from flm.text.dialects.objects import BLANK, listed
@@ -113,8 +113,8 @@ def _value(lark: Lark, schema: Schema, whole: Schema, quote: str, depth: int) ->
     return either(ways)
 
 
-def _between(opens: str, closes: str, quote: str) -> Grammar:
-    return Grammar(partial(read_tagged, opens=opens, closes=closes, quote=quote), opens=(opens,))
+def _between(opens: str, closes: str, quote: str) -> Syntax:
+    return Syntax(partial(read_tagged, opens=opens, closes=closes, quote=quote), opens=(opens,))
 
 
 G4 = ("<|tool_call>", "<tool_call|>", '<|"|>')
@@ -133,4 +133,4 @@ FUNCTION_GEMMA = tagged(
     marks=FUNCTION,
     calls=partial(tagged_calls, opens=FUNCTION[0], closes=FUNCTION[1], quote=FUNCTION[2]),
 )
-GEMMA3 = tagged("gemma3", Grammar(read_fenced, opens=(FENCE,)), marks=(), calls=fenced_calls)
+GEMMA3 = tagged("gemma3", Syntax(read_fenced, opens=(FENCE,)), marks=(), calls=fenced_calls)

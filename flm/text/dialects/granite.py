@@ -1,6 +1,6 @@
 """Granite 3: <|tool_call|> and a list of JSON objects; nothing closes it."""
 
-from flm.text.dialects.calls import Grammar, Said
+from flm.text.dialects.calls import Said, Syntax
 from flm.text.dialects.dialect import ToolList
 from flm.text.dialects.feed import Feed, Parse
 from flm.text.dialects.objects import BLANK, call, listed
@@ -25,4 +25,4 @@ def calls(lark: Lark, tools: ToolList, most: int) -> str:
     return lark.between(f"{OPENS}[", listed, "]")
 
 
-GRANITE = tagged("granite", Grammar(read, opens=(OPENS, ALSO)), marks=(OPENS, ALSO), calls=calls)
+GRANITE = tagged("granite", Syntax(read, opens=(OPENS, ALSO)), marks=(OPENS, ALSO), calls=calls)

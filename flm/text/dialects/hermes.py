@@ -1,6 +1,6 @@
 """Hermes and Qwen3: <tool_call>{"name": ..., "arguments": {...}}</tool_call>, also Granite 4."""
 
-from flm.text.dialects.calls import Grammar, Said
+from flm.text.dialects.calls import Said, Syntax
 from flm.text.dialects.dialect import ToolList
 from flm.text.dialects.feed import Feed, Parse
 from flm.text.dialects.objects import BLANK, call, listed
@@ -32,11 +32,11 @@ def calls(lark: Lark, tools: ToolList, most: int) -> str:
     return lark.several(one, most, between="\n")
 
 
-HERMES = tagged("hermes", Grammar(read, opens=(OPENS,)), marks=(OPENS, CLOSES), calls=calls)
+HERMES = tagged("hermes", Syntax(read, opens=(OPENS,)), marks=(OPENS, CLOSES), calls=calls)
 # Its calls may lack the outer tag.
 QWEN = tagged(
     "qwen",
-    Grammar(read, opens=(OPENS, "<function=")),
+    Syntax(read, opens=(OPENS, "<function=")),
     marks=(OPENS, CLOSES),
     calls=blocks,
 )

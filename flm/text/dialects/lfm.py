@@ -1,6 +1,6 @@
 """LFM2: <|tool_call_start|>[f(a=1), g(b="x")]<|tool_call_end|>, or a list of JSON objects."""
 
-from flm.text.dialects.calls import Grammar, Said
+from flm.text.dialects.calls import Said, Syntax
 from flm.text.dialects.dialect import ToolList
 from flm.text.dialects.feed import Feed, Parse
 from flm.text.dialects.objects import BLANK, call, listed
@@ -32,4 +32,4 @@ def calls(lark: Lark, tools: ToolList, most: int) -> str:
     return lark.between(f"{OPENS}[", lark.several(one, most, between=", "), f"]{CLOSES}")
 
 
-LFM = tagged("lfm", Grammar(read, opens=(OPENS,)), marks=(OPENS, CLOSES), calls=calls)
+LFM = tagged("lfm", Syntax(read, opens=(OPENS,)), marks=(OPENS, CLOSES), calls=calls)

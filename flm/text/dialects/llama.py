@@ -1,6 +1,6 @@
 """Llama 3: {"name": ..., "parameters": {...}} as the reply's beginning, <|python_tag|> or not."""
 
-from flm.text.dialects.calls import Grammar, Said
+from flm.text.dialects.calls import Said, Syntax
 from flm.text.dialects.dialect import ToolList
 from flm.text.dialects.feed import Feed, Parse
 from flm.text.dialects.objects import BLANK, call, known_call
@@ -32,4 +32,4 @@ def calls(lark: Lark, tools: ToolList, most: int) -> str:
     return named_calls(lark, tools, "parameters")
 
 
-LLAMA = tagged("llama", Grammar(read, opens=(TAG, FUNCTION), bare="{"), marks=(TAG,), calls=calls)
+LLAMA = tagged("llama", Syntax(read, opens=(TAG, FUNCTION), bare="{"), marks=(TAG,), calls=calls)

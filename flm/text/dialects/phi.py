@@ -1,6 +1,6 @@
 """Phi-4: <|tool_call|>[{...}]<|/tool_call|>, or functools[{...}]."""
 
-from flm.text.dialects.calls import Grammar, Said
+from flm.text.dialects.calls import Said, Syntax
 from flm.text.dialects.dialect import ToolList
 from flm.text.dialects.feed import Feed, NotACall, Parse
 from flm.text.dialects.objects import BLANK, call, listed
@@ -25,4 +25,4 @@ def calls(lark: Lark, tools: ToolList, most: int) -> str:
     return lark.between(f"{OPENS}[", listed, f"]{CLOSES}")
 
 
-PHI = tagged("phi", Grammar(read, opens=(OPENS, PLAIN)), marks=(OPENS, CLOSES), calls=calls)
+PHI = tagged("phi", Syntax(read, opens=(OPENS, PLAIN)), marks=(OPENS, CLOSES), calls=calls)

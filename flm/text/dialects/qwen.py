@@ -30,6 +30,7 @@ PARAMETER, PARAMETER_END = "<parameter=", "</parameter>"
 ENDS = (f"\n{PARAMETER_END}", PARAMETER_END, f"\n{PARAMETER}", f"\n{FUNCTION_END}")
 BREAK, VALUE_END = "\n", f"\n{PARAMETER_END}\n"
 END = f"{FUNCTION_END}\n</tool_call>"
+BOOLEAN = '("true" | "false" | "True" | "False")'  # templates write Python's
 NULLS = ({"type": "null"}, {"const": None})
 KEY = re.compile(r"[^\s<>\"']+")
 NULL_CHARS = len("\nnull\n" + PARAMETER_END)
@@ -125,6 +126,8 @@ def _parameter(lark: Lark, key: str, schema: Schema, whole: Schema) -> str:
 
 def _choice(lark: Lark, choice: Schema, found: list[Schema], whole: Schema) -> str:
     text = choice.get("const")
+    if choice.get("type") == "boolean":
+        return BOOLEAN
     if not isinstance(text, str):
         return own_words(lark, choice, whole)
     readable = all(isinstance(each.get("const"), str) or each in NULLS for each in found)

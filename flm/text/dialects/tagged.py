@@ -5,20 +5,20 @@ thought before they call: calls that an open thought ends with are calls.
 """
 
 from flm.core.chat import Delta, DeltaKind, joined
-from flm.text.dialects.calls import CallReader, Grammar
+from flm.text.dialects.calls import CallReader, Syntax
 from flm.text.dialects.dialect import Calls, Dialect, ToolList
 from flm.text.splitter import Splitter
 from flm.text.stops import held_length
 
 
 class TaggedReader:
-    """`grammar` None: nothing is a call."""
+    """`syntax` None: nothing is a call."""
 
-    def __init__(self, splitter: Splitter, grammar: Grammar | None, tools: ToolList = ()) -> None:
+    def __init__(self, splitter: Splitter, syntax: Syntax | None, tools: ToolList = ()) -> None:
         self._splitter = splitter
         self._thought: int | None = None  # the one that is open
-        self._calls = CallReader(grammar, tools) if grammar else None
-        self._draft = _Draft(grammar, tools) if grammar else None
+        self._calls = CallReader(syntax, tools) if syntax else None
+        self._draft = _Draft(syntax, tools) if syntax else None
 
     @property
     def thinking(self) -> bool:
@@ -55,8 +55,8 @@ class TaggedReader:
 class _Draft:
     """The thought, held back from where it might end with calls."""
 
-    def __init__(self, grammar: Grammar, tools: ToolList) -> None:
-        self._grammar, self._tools, self._opens = grammar, tools, grammar.opens
+    def __init__(self, syntax: Syntax, tools: ToolList) -> None:
+        self._syntax, self._tools, self._opens = syntax, tools, syntax.opens
         self._held = ""
         self._reader: CallReader | None = None  # of what is held, once it begins like a call
         self._read: list[Delta] = []
@@ -74,7 +74,7 @@ class _Draft:
                 if not found:
                     self._held = text
                     break
-                self._reader, self._read = CallReader(self._grammar, self._tools), []
+                self._reader, self._read = CallReader(self._syntax, self._tools), []
             length, goes_on = self._try(self._reader, text)
             self._held, text = self._held + text[:length], text[length:]
             if not goes_on:
@@ -113,18 +113,18 @@ def _thought(text: str) -> list[Delta]:
 
 def tagged(
     name: str,
-    grammar: Grammar | None,
+    syntax: Syntax | None,
     *,
     marks: tuple[str, ...],
     calls: Calls | None = None,
     thought: tuple[str, str] = ("<think>", "</think>"),
     thought_marks: tuple[str, ...] | None = None,
 ) -> Dialect:
-    """A dialect of calls that `grammar` reads and `calls` writes, whose tags are `marks`."""
+    """A dialect of calls that `syntax` reads and `calls` writes, whose tags are `marks`."""
 
     def open_reader(tools: ToolList, thinking: bool) -> TaggedReader:
         splitter = Splitter(opens=thought[0], closes=thought[1], thinking=thinking)
-        return TaggedReader(splitter, grammar if tools else None, tools)
+        return TaggedReader(splitter, syntax if tools else None, tools)
 
     shown = thought if thought_marks is None else thought_marks
     return Dialect(name, open_reader, marks=shown, call_marks=marks, thought=thought, calls=calls)
