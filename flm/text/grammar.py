@@ -107,13 +107,20 @@ class _Words:
         self.tokens = [tokenizer.piece_bytes(id_) for id_ in range(tokenizer.vocabulary)]
         self._encode = tokenizer.encode
         self._special = frozenset(self.special_token_ids)
+        # What begins a text, SentencePiece puts a space before.
+        self._before = "\n" if tokenizer.drops_first_space else ""
+        self._before_length = len(self._encode(self._before))
 
     def __call__(self, text: str) -> list[int]:
-        """Special tokens are not meant by their text."""
-        ids = self._encode(text)
-        if self._special.isdisjoint(ids):
+        """As a model writes what it has to. No special token is meant by what it is called."""
+        ids = self._within(text)
+        said = b"".join([self.tokens[id_] for id_ in ids])
+        if said == text.encode() and self._special.isdisjoint(ids):
             return ids
-        return [id_ for char in text for id_ in self._encode(char)]
+        return [id_ for char in text for id_ in self._within(char)]
+
+    def _within(self, text: str) -> list[int]:
+        return self._encode(self._before + text)[self._before_length :]
 
 
 def brief(reason: str) -> str:

@@ -41,14 +41,22 @@ def allowed(grammar: Grammar, tokens: list[int]) -> set[int]:
     return set(_ids(matcher.allowed()).tolist())
 
 
-def any_reply(grammar: Grammar, seed: int, *, most: int = 400, brief: bool = True) -> Reply:
+def any_reply(
+    grammar: Grammar,
+    seed: int,
+    *,
+    most: int = 400,
+    brief: bool = True,
+    by: Tokenizer | None = None,
+) -> Reply:
     """`brief`: it ends where it may."""
     random, matcher, tokens = np.random.default_rng(seed), grammar.open(), list[int]()
-    eos = min(tokenizer().eos_ids)
+    ends = (by or tokenizer()).eos_ids
+    eos = min(ends)
     for _ in range(most):
         ids = _ids(matcher.allowed())
         token = int(ids[random.integers(len(ids))])
-        if token in tokenizer().eos_ids or (brief and eos in ids):
+        if token in ends or (brief and eos in ids):
             return Reply(tuple(tokens), ended=True)
         tokens.append(token)
         matcher.take([token])

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -23,7 +24,11 @@ from flm.text.dialects.harmony import HARMONY
 from flm.text.dialects.hermes import HERMES, QWEN
 from flm.text.dialects.lfm import LFM
 from flm.text.dialects.tagged import PLAIN
+from flm.text.gguf_tokenizer import write_tokenizer
+from flm.text.grammar import Grammars
+from flm.text.tokenizer import Tokenizer
 from tests.pure.any_reply import allowed, any_reply, grammars, tokenizer
+from tests.pure.vocabularies import sentencepiece
 from tests.pure.written import DIALECTS, read
 
 CALLING = [dialect for dialect in DIALECTS if dialect.calls]
@@ -171,6 +176,38 @@ def test_a_thought_is_any_text_and_comes_first() -> None:
             if tokenizer().eos_ids & allowed(grammar, tokens[:length])
         ]
         assert ends == [len(tokens)], "it may end only where it is complete"
+
+
+@pytest.mark.parametrize("prefix", [True, False])
+def test_pieces_of_sentencepiece_are_held_as_well(tmp_path: Path, prefix: bool) -> None:
+    """It would put a space before what a model has to write, where none may be."""
+    metadata = sentencepiece() | {"tokenizer.ggml.add_space_prefix": prefix}
+    write_tokenizer(metadata, tmp_path)
+    pieces = Tokenizer.load(tmp_path)
+    assert pieces.drops_first_space == prefix
+    schema = {"type": "object", "properties": {"the dog": {"enum": ["over there", "the thing"]}}}
+    grammar = reply_grammar(
+        Grammars(pieces),
+        HERMES,
+        Thought.NONE,
+        format=None,
+        tools=(tool("the", {**schema, "required": ["the dog"]}),),
+        calls_max=1,
+    )
+    for seed in range(3):
+        reply = any_reply(grammar, seed, by=pieces)
+        assert reply.ended
+        ((name, said),) = read(HERMES, pieces.decode(reply.tokens)).calls
+        assert name == "the"
+        assert json.loads(said)["the dog"] in ("over there", "the thing")
+
+
+def test_what_has_to_come_comes_in_the_tokens_that_it_is_encoded_in() -> None:
+    text = '<tool_call>\n{"name": "look", "arguments": {}}\n</tool_call>'
+    grammar = held(tools=(tool("look", None),), calls_max=1)
+    tokens = tokenizer().encode(text)
+    for length in range(tokens.index(tokenizer().encode(" {}")[0])):
+        assert allowed(grammar, tokens[:length]) == {tokens[length]}
 
 
 def test_without_a_thought_none_is_begun() -> None:
