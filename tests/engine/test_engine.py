@@ -253,3 +253,18 @@ def test_report_is_a_log_softmax() -> None:
     assert [each.token for each in top] == np.argsort(-logits)[:5].tolist()
     assert report(logits, 7, SamplingParams(logprobs=0)) == (one, ())
     assert report(logits, 7, SamplingParams()) == (None, ())
+
+
+def test_who_is_refused_hears_when_a_lane_is_likely_to_come_free(tmp_path) -> None:
+    rig = Rig(tmp_path, lanes=2, queue_max=0)
+    usual = rig.engine.queue_full().retry_after_s
+    assert usual > 0
+    for each in range(12):
+        rig.run(request_of(f"r{each}", some_tokens(each, 9), max_tokens=200))
+    spent = rig.finished("r11").usage
+    lane_s = spent.prefill_s + spent.decode_s
+    assert rig.engine.queue_full().retry_after_s == pytest.approx(lane_s / 2, abs=1)
+    rig.runner.clock.now += 10_000
+    assert rig.engine.queue_full().retry_after_s == pytest.approx(lane_s / 2, abs=1), (
+        "not idle time"
+    )

@@ -29,6 +29,7 @@ from flm.engine.thread import EngineThread
 from flm.graph.bundle import Bundle
 from flm.memory.lanes import Lanes
 from flm.memory.layout import MemoryLayout, MemoryTensor
+from flm.memory.parked import Parked
 from flm.models.cards import Card
 from flm.prefix.boundaries import BoundaryFinder
 from flm.prefix.cache import PrefixCache
@@ -168,6 +169,7 @@ def open_house(
     chunk_len_max: int = 64,
     disk: DiskTier | None = None,
     device: Device | None = None,
+    parked_bytes: int = 0,
 ) -> Iterator[House]:
     """`device`: one of its own that loads the null device's models; it does not call hooks."""
     tokenizer, chat_template = read_text(template)
@@ -202,6 +204,7 @@ def open_house(
         clock=time.monotonic,
         sampler_for=house.sampler_for,
         audit_every=settings.reuse_audit,
+        parked=Parked(layout, host_max=parked_bytes),
     )
     layouts = {"float32": layout}
     house.residence.settle(
