@@ -36,7 +36,7 @@ class Sequence:
     last_token_at: float | None = None
     number: int = 0  # in order of arrival
     passed: int = 0  # times that who came later had a lane before it
-    turn: int = 0  # passes for which it keeps its lane, since it was passed so often
+    grace: int = 0  # passes for which it keeps its lane, since it was passed so often
 
     def __post_init__(self) -> None:
         self.tokens.extend(self.request.prompt.tokens)

@@ -338,7 +338,7 @@ class Engine:
             self._rota.note(urgent=actives[0] in pressing)
         for active, span in zip(actives, step.spans, strict=True):
             active.sequence.computed = span.end
-            active.sequence.turn = 0 if step.prefill else max(0, active.sequence.turn - 1)
+            active.sequence.grace = 0 if step.prefill else max(0, active.sequence.grace - 1)
             try:
                 if step.prefill:
                     for behind in self._keeper.keep(active, logits[span.lane]):

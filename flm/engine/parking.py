@@ -1,7 +1,7 @@
 """Who gives its lane up to a person, and how: its memory goes away in windows, and comes back.
 
 * Only a program's request gives way, and only to a person's; not while a person waits for what it
-  reads, nor in the turn of one that was passed often. Who has the least to copy goes first, the
+  reads, nor in the grace of one that was passed often. Who has the least to copy goes first, the
   youngest of such.
 * One lane moves at a time, a window a step, and what its lease holds in the trie is not copied.
 * Sampler, reply and lease stay as they are, and memory comes back bit for bit: whoever was away
@@ -121,9 +121,9 @@ class Parking:
         return active, True
 
     def turn_back(self) -> int | None:
-        """Whoever comes back stays away, unless it is its turn: the lane it would have had."""
+        """Whoever comes back stays away, unless it has grace: the lane it would have had."""
         away = self._returning
-        if away is None or away.active.sequence.turn:
+        if away is None or away.active.sequence.grace:
             return None
         self._returning, self._away[away.active.id] = None, away
         away.active.sequence.lane = None
@@ -184,7 +184,7 @@ class Parking:
 
 
 def _gives_way(sequence: Sequence) -> bool:
-    return sequence.request.priority is Priority.AGENT and not sequence.turn
+    return sequence.request.priority is Priority.AGENT and not sequence.grace
 
 
 def _to_copy(active: Active) -> int:

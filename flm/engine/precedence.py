@@ -17,7 +17,7 @@ from flm.engine.following import in_order, shared_length
 from flm.prefix.cache import PrefixCache
 
 PASSED_MAX = 8  # lanes that go to who came later, at the most
-TURN = 16  # decode steps, or else one chunk, before who was passed so often may lose its lane
+GRACE = 16  # decode steps, or else one chunk, before who was passed so often may lose its lane
 RANK = {priority: rank for rank, priority in enumerate(Priority)}
 
 
@@ -51,7 +51,7 @@ class Precedence:
         """It has a lane, which the others could have had."""
         for each in candidates:
             each.passed += each.number < admitted.number
-        admitted.turn = TURN if long_without(admitted) else 0
+        admitted.grace = GRACE if long_without(admitted) else 0
         admitted.passed = 0
         self._served[admitted.request.owner] = next(self._ticks)
 

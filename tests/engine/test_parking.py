@@ -8,7 +8,7 @@ import pytest
 from flm.core.event import Admitted, Finished, FinishReason, Generated
 from flm.core.request import Priority, Request, SamplingParams
 from flm.core.sequence import Phase
-from flm.engine.precedence import PASSED_MAX, TURN
+from flm.engine.precedence import PASSED_MAX, GRACE
 from flm.errors import DeviceFailed
 from flm.memory.layout import MemoryLayout
 from flm.prefix.tally import PARKED
@@ -273,7 +273,7 @@ def test_programs_get_on_while_persons_never_cease_to_come(tmp_path) -> None:
             count += 1
             rig.engine.submit(request_of(f"person {count}", some_tokens(count, 12)))
         rig.step()
-    chunks, turns = len(PROMPT) // 16 + 1, 40 // TURN + 1
+    chunks, turns = len(PROMPT) // 16 + 1, 40 // GRACE + 1
     assert count <= (chunks + turns + 1) * (PASSED_MAX + 1) + 2
 
 
