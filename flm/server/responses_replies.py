@@ -20,6 +20,8 @@ from flm.server.wire import encode
 # Why a response is incomplete; the other reasons make it a completed one.
 INCOMPLETE = {FinishReason.LENGTH: "max_output_tokens", FinishReason.CANCELLED: "cancelled"}
 
+SCHEMA = {"description": None, "strict": False}  # what is told of a format with one at least
+
 
 @dataclass(frozen=True, slots=True)
 class Form:
@@ -235,7 +237,7 @@ def _asked(body: ResponsesBody, resident: Resident) -> dict[str, Any]:
         "tools": [nothing | tool for tool in tools],
         "tool_choice": body.tool_choice or "auto",
         "parallel_tool_calls": body.parallel_tool_calls is not False,
-        "text": {"format": body.format},
+        "text": {"format": {**(SCHEMA if "schema" in body.format else {}), **body.format}},
         "reasoning": {
             "effort": reasoning.effort if reasoning else None,
             "summary": reasoning.summary if reasoning else None,
