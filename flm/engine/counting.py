@@ -1,8 +1,13 @@
-"""What reuse saved and what it cost, added to the prefix cache's tally."""
+"""What reuse saved and what it cost, added to the prefix cache's tally; what was lost with the
+device.
+"""
+
+from dataclasses import dataclass
 
 from flm.core.request import Priority
 from flm.core.sequence import Sequence
 from flm.engine.active import Active
+from flm.errors import DeviceLost
 from flm.prefix.lease import Manners
 from flm.prefix.tally import (
     AHEAD,
@@ -16,6 +21,28 @@ from flm.prefix.tally import (
     REUSED,
     Tally,
 )
+
+
+@dataclass(slots=True)
+class Losses:
+    """Written by the engine's thread; others may read."""
+
+    devices: int = 0
+    rebuilt: int = 0  # times that a pass ran after a loss, or several
+    resumed: int = 0  # running requests that went on from what is kept
+    open: bool = False  # lost, and no pass has run since
+
+    def note(self, lost: DeviceLost, resumed: int) -> str:
+        """What is to be said of it."""
+        self.devices += 1
+        self.resumed += resumed
+        self.open = True
+        return f"{lost.message}. Requests that go on from what is kept: {resumed}"
+
+    def over(self) -> None:
+        """A pass has ended well."""
+        self.rebuilt += self.open
+        self.open = False
 
 
 def count_restored(tally: Tally, active: Active, copied: int, seconds: float) -> None:

@@ -16,6 +16,7 @@ from flm.core.event import Admitted, Event, Failed, FinishReason
 from flm.core.request import Priority, Request
 from flm.core.sequence import Phase, Sequence
 from flm.engine.active import Active
+from flm.engine.counting import Losses
 from flm.engine.ending import Ending
 from flm.engine.following import followers, introduce
 from flm.engine.idle import IdleWork, keep_so_far
@@ -102,6 +103,10 @@ class Engine:
         counts.update(("running", each.sequence.request.priority) for each in running)
         counts.update(("parked", each.sequence.request.priority) for each in self.parking)
         return counts
+
+    @property
+    def losses(self) -> Losses:
+        return self._passes.losses
 
     @property
     def busy(self) -> bool:
@@ -379,4 +384,4 @@ class Engine:
                 self._ending.finish(active, FinishReason.CANCELLED)
             elif active.restored and active is not returning:
                 self._progress.start_over(active, self._keeper.lease_anew(active))
-        self.cache.warn(f"{lost.message}. Requests that go on from what is kept: {self.running}")
+        self.cache.warn(self._passes.losses.note(lost, self.running))

@@ -7,7 +7,7 @@ from flm.core.event import FinishReason
 from flm.core.step import Step
 from flm.devices.device import Array
 from flm.engine.active import Active
-from flm.engine.counting import count_ahead
+from flm.engine.counting import Losses, count_ahead
 from flm.engine.ending import Ending
 from flm.engine.scheduler import Pace
 from flm.errors import DeviceFailed, NoRoom, PassCancelled
@@ -41,6 +41,7 @@ class Passes:
         self._tally = tally
         self._clock = clock
         self._flight: Flight | None = None
+        self.losses = Losses()
 
     def interrupt(self, request_id: str) -> None:
         """End the running pass if it is for nobody else."""
@@ -67,6 +68,7 @@ class Passes:
             return None
         finally:
             self._flight = None
+        self.losses.over()
         if step.prefill:
             tokens, seconds = len(step.spans[0].tokens), self._clock() - started
             self._pace.measured(tokens, seconds)

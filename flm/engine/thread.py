@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from flm.core.event import Event, Failed, Finished
 from flm.core.request import Priority, Request
+from flm.engine.counting import Losses
 from flm.engine.engine import Engine
 from flm.errors import DeviceFailed, FlmError, ModelLoading
 from flm.memory.parked import Parked
@@ -50,6 +51,10 @@ class EngineThread:
     @property
     def running(self) -> int:
         return self._engine.running
+
+    @property
+    def losses(self) -> Losses:
+        return self._engine.losses
 
     @property
     def cache(self) -> PrefixCache:

@@ -14,6 +14,7 @@ from prometheus_client.registry import Collector
 
 from flm.core.event import Usage
 from flm.core.request import Priority
+from flm.engine.counting import Losses
 from flm.engine.thread import EngineThread
 from flm.prefix.cache import PrefixCache
 from flm.prefix.disk.tier import DiskTier
@@ -102,6 +103,7 @@ class _Reading(Collector):
         if self._cache.disk:
             yield from _disk(self._cache.disk)
         yield from _standing(self._thread)
+        yield from _lost(self._thread.losses)
 
 
 def _standing(thread: EngineThread) -> Iterator[Metric]:
@@ -121,6 +123,16 @@ def _standing(thread: EngineThread) -> Iterator[Metric]:
         held.add_metric((tier,), size)
         most.add_metric((tier,), size_max)
     yield from (held, most)
+
+
+def _lost(losses: Losses) -> Iterator[Metric]:
+    counted = (
+        ("flm_device_lost", "devices that ended with all they held", losses.devices),
+        ("flm_device_rebuilt", "times that a pass ran again after that", losses.rebuilt),
+        ("flm_requests_resumed", "that ran, and went on from what was kept", losses.resumed),
+    )
+    for name, what, count in counted:
+        yield CounterMetricFamily(name, what, count)
 
 
 def _tallied(cache: PrefixCache) -> Iterator[Metric]:

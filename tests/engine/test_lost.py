@@ -67,6 +67,9 @@ def test_nobody_notices_whenever_it_is_lost(tmp_path, layout) -> None:
         assert kept >= {node.end for node in calm.cache.slots.values()}, "kept as ever"
         (line,) = (line for line in rig.log if "go on from what is kept" in line)
         assert line.startswith("told to. ")
+        losses = rig.engine.losses
+        assert (losses.devices, losses.rebuilt) == (1, 1)
+        assert losses.resumed == int(line.rsplit(maxsplit=1)[1]) <= len(PROMPTS)
 
 
 @layouts

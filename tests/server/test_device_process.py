@@ -63,3 +63,6 @@ def test_a_stream_goes_on_when_the_worker_is_killed(house: House) -> None:
     assert "".join(deltas(events([*seen, *rest]))) == calm
     assert device.pid != first
     assert any("signal 9" in line and "go on from" in line for line in house.warnings)
+    counted = httpx.get(f"{house.url}/metrics").text
+    for name in ("flm_device_lost", "flm_device_rebuilt", "flm_requests_resumed"):
+        assert f"{name}_total 1.0\n" in counted
