@@ -88,7 +88,7 @@ def request(
 def write(text: str, *, to: TextIO | None = None, colour: str | None = None) -> None:
     """Text as it is, in colour on a terminal."""
     to = to or sys.stdout
-    if colour and _is_terminal(to) and "NO_COLOR" not in os.environ:
+    if colour and _is_terminal(to) and _colours():
         text = f"\033[{colour}m{text}\033[0m"
     with _lock:
         try:
@@ -174,6 +174,15 @@ def _bar(bytes_: bool) -> Any:
 def on_terminal() -> bool:
     """Whether what is written is seen by a person."""
     return _is_terminal(sys.stdout)
+
+
+def in_colour() -> bool:
+    """Whether what is written may be in colour."""
+    return on_terminal() and _colours()
+
+
+def _colours() -> bool:
+    return "NO_COLOR" not in os.environ
 
 
 def _is_terminal(stream: TextIO) -> bool:

@@ -7,6 +7,7 @@ from flm import console
 from flm.cli import slash
 from flm.cli.chat import Chat
 from flm.cli.kept import draw_gain
+from flm.cli.markup import Markup
 from flm.cli.prompt import silent_keys
 from flm.cli.resident import load_resident
 from flm.core.chat import DeltaKind
@@ -53,18 +54,20 @@ class Repl:
             console.fail(error.message, fix=error.fix)
 
     def answer(self, text: str) -> None:
-        kind = DeltaKind.CONTENT
+        kind, markup = DeltaKind.CONTENT, Markup()
         try:
             with silent_keys(), closing(self.chat.ask(text)) as reply:
                 for delta in reply:
                     if delta.kind is not kind:
                         console.write("\n")
                         kind = delta.kind
-                    grey = GREY if kind is DeltaKind.REASONING else None
-                    console.write(delta.text, colour=grey)
-            console.write("\n")
+                    if kind is DeltaKind.REASONING:
+                        console.write(delta.text, colour=GREY)
+                    else:
+                        console.write(markup.add(delta.text))
+            console.write(markup.end() + "\n")
         except KeyboardInterrupt:
-            console.write(STOPPED)
+            console.write(markup.end() + STOPPED)
         usage = self.chat.usage
         if usage and self.verbose:
             console.write(verbose_block(usage, self.resident.context_length))

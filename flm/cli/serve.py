@@ -110,13 +110,14 @@ def _writers(settings: Settings) -> list[str]:
 
 def ready_lines(settings: Settings, served: str, tag: str) -> list[str]:
     """Where the server is, what it serves and what to try first: a line to paste into a shell."""
-    url = f"{server_url(settings)}/v1"
+    page = server_url(settings)
+    url = f"{page}/v1"
     body = json.dumps({"model": tag, "messages": [{"role": "user", "content": "Say hello."}]})
     quoted = body.replace("'", "'\\''")
     key = " -H 'Authorization: Bearer YOUR_KEY'" if settings.api_keys else ""
     return [
         f"WebServer started on port {settings.port}: {url} serves {served}",
-        "Try:\n"
+        f"Try {page} in a browser, or:\n"
         f"  curl {url}/chat/completions{key} -H 'Content-Type: application/json' -d '{quoted}'",
         "Press Ctrl+C to stop.",
     ]

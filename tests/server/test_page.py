@@ -305,6 +305,21 @@ def test_a_pasted_picture_goes_with_the_message(tmp_path: Path, browser: Page) -
             assert "messages[0].content[0] is an image" in browser.text(".foot .notice")
 
 
+def test_many_tabs_leave_a_connection_for_each_other(house: House, browser: Page) -> None:
+    """A browser opens six to a server; what is out of sight lets go of its own."""
+    first = browser.driver.current_window_handle
+    for number in range(8):
+        browser.driver.switch_to.new_window("tab")
+        house.say(f"{number}.")
+        browser.open(house.url).ready().say("hello")
+        assert browser.text(".content") == f"{number}."
+    for handle in browser.driver.window_handles:
+        if handle != first:
+            browser.driver.switch_to.window(handle)
+            browser.driver.close()
+    browser.driver.switch_to.window(first)
+
+
 @pytest.mark.parametrize("shown", ["chat", "kept"])
 def test_a_phone_has_all_of_it_in_its_width(house: House, browser: Page, shown: str) -> None:
     house.say("word " * 40 + "`" + "x" * 200 + "`")

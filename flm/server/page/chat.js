@@ -6,7 +6,6 @@ import { blocks, rendered } from "./markdown.js";
 import { seconds, whole } from "./words.js";
 
 const NEAR_END_PX = 80; // so near, the view stays at the end
-const WAITING = { waiting: "Reading…", thinking: "Thinking…" };
 
 export class ChatView {
   #views = new Map(); // exchange -> its view
@@ -76,7 +75,7 @@ class ExchangeView {
     this.#drawContent();
     this.calls.hidden = !exchange.calls;
     this.calls.textContent = exchange.calls.trim();
-    this.state.textContent = WAITING[exchange.state] ?? "";
+    this.state.textContent = underWay(exchange);
     this.state.hidden = !this.state.textContent;
     this.againButton.hidden = !last || exchange.running;
     if (exchange.state !== this.#state) {
@@ -125,6 +124,12 @@ class ExchangeView {
     }
     return [h("span", { class: "quiet" }, said.join(" · ")), this.againButton];
   }
+}
+
+/** Until there is something to see. The first chunk comes once it has a lane. */
+function underWay({ state, id }) {
+  if (state === "waiting") return id ? "Reading…" : "Waiting…";
+  return state === "thinking" ? "Thinking…" : "";
 }
 
 function ending({ state, content, error }) {

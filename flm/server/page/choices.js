@@ -11,8 +11,10 @@ export class Choices {
   /** Ask the server for its models. */
   async load() {
     const before = byId("model").value;
-    this.#models = (await getJson("v1/models")).data;
-    byId("model").replaceChildren(...this.#models.map(({ id }) => h("option", { value: id }, id)));
+    const { data } = await getJson("v1/models");
+    this.#models = data.filter(({ labels }) => !labels?.includes("embeddings"));
+    byId("model").replaceChildren(...this.#models.map(({ id, loaded }) =>
+      h("option", { value: id }, loaded === false ? `${id} (to be loaded)` : id)));
     if (this.#models.some(({ id }) => id === before)) byId("model").value = before;
     byId("model").onchange = () => this.#show();
     this.#show();
