@@ -89,8 +89,7 @@ class Conversations:
             prompt = _extended(prompt, tokenizer.encode(dialect.answer + text))
             thinking = begun.rfind(opens) > begun.rfind(closes)
         tools = conversation.tools if terms.tool_calls else ()
-        thought = Thought.MAY if conversation.thinking else Thought.NONE
-        thought = Thought.OPEN if thinking else thought
+        thought = Thought.OPEN if thinking else self._thought(conversation.thinking)
         grammar = self._grammar(terms, dialect, thought, tools, begun)
         marks = dialect.marks + (dialect.call_marks if tools else ())
         shown = frozenset(tokenizer.special[each] for each in marks if each in tokenizer.special)
@@ -168,6 +167,13 @@ class Conversations:
             request = Request(f"{request.id}-ahead", prompt, NONE, 0, priority=Priority.IDLE)
             with suppress(FlmError):  # it is being unloaded
                 resident.thread.submit(request, _nobody_listens)
+
+    def _thought(self, asked: bool | None) -> Thought:
+        """Where nothing is said of it, those may think whose vocabulary has a token for it."""
+        tokenizer = self._resident.tokenizer
+        first, *_ = tokenizer.encode(self._resident.template.dialect.thought[0])
+        may = tokenizer.piece(first).endswith(">") if asked is None else asked
+        return Thought.MAY if may else Thought.NONE
 
     def _grammar(
         self,

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +10,21 @@ import httpx
 import jsonschema
 import pytest
 
+from flm.core.chat import Conversation, Message
 from flm.core.event import FinishReason
+from flm.core.request import SamplingParams
+from flm.engine.conversation import Conversations, Terms
 from flm.errors import UnsupportedFeature
 from flm.llm import LLM
+from flm.prefix.boundaries import BoundaryFinder
+from flm.text.constraint import Format
+from flm.text.grammar import Grammars
+from flm.text.template import CHATML, ChatTemplate
+from flm.text.tokenizer import Tokenizer
+from tests.pure.any_reply import allowed
 from tests.pure.test_text_dialects_templates import SOURCES
 from tests.server.asking import HELLO, chat, post, refused
-from tests.server.house import House, in_process, open_house
+from tests.server.house import TOKENIZER, House, in_process, open_house
 from tests.server.test_messages import ask
 from tests.server.test_tools import streamed
 
@@ -138,6 +148,28 @@ def test_a_thought_that_is_never_closed_is_cut_and_says_so(house: House) -> None
     )["choices"]
     assert choice["finish_reason"] == "length"
     assert choice["message"]["content"] == ""
+
+
+@pytest.mark.parametrize(("asked", "may"), [(None, True), (False, False), (True, True)])
+def test_a_model_with_a_token_for_it_may_think_unless_told_not_to(
+    house: House, tmp_path: Path, asked: bool | None, may: bool
+) -> None:
+    description = json.loads((TOKENIZER / "tokenizer.json").read_text())
+    tag = {**description["added_tokens"][0], "id": 2048, "content": "<think>", "special": False}
+    description["added_tokens"].append(tag)
+    (tmp_path / "tokenizer.json").write_text(json.dumps(description))
+    knows = Tokenizer.load(tmp_path)
+    assert knows.encode("<think>") == [2048]
+    resident = replace(house.resident, tokenizer=knows, grammars=Grammars(knows))
+    hello = Conversation((Message("user", "hello"),), thinking=asked)
+    if asked:  # it would open the thought itself
+        resident = replace(resident, template=ChatTemplate(CHATML, bos_token="", eos_token=""))
+        boundaries = BoundaryFinder(resident.template, house.tokenizer)
+        resident = replace(resident, boundaries=boundaries)
+    terms = Terms(SamplingParams(), format=Format(PERSON, "format"))
+    (answer,) = Conversations(resident).chat(hello, terms, request_id="a")
+    assert answer.request.grammar
+    assert (2048 in allowed(answer.request.grammar, [])) == may
 
 
 def test_content_has_the_format_where_no_tool_is_called(house: House) -> None:
@@ -265,11 +297,11 @@ def test_a_model_that_is_told_of_no_tools_cannot_be_made_to_call(tmp_path: Path)
 
 
 def test_calls_of_some_tools_may_be_asked_for(house: House) -> None:
-    for allowed in (
+    for some in (
         {"mode": "required", "tools": [FIND]},
         {"mode": "required", "tools": [{"type": "function", "name": "find"}]},
     ):
-        choice = {"type": "allowed_tools", "allowed_tools": allowed}
+        choice = {"type": "allowed_tools", "allowed_tools": some}
         reply = chat(house, tools=TOOLS, tool_choice=choice, temperature=1)
         assert {name for name, _ in arguments(reply["choices"][0])} == {"find"}
 
