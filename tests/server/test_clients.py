@@ -86,6 +86,7 @@ def test_openai_parses_the_arguments_of_a_call_that_must_come(house: House, clie
         tools=[openai.pydantic_function_tool(Person, name="keep")],
         tool_choice={"type": "function", "function": {"name": "keep"}},
         temperature=1,
+        seed=2,
     )
     (call,) = reply.choices[0].message.tool_calls
     assert isinstance(call.function.parsed_arguments, Person)

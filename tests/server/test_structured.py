@@ -135,7 +135,7 @@ def test_a_model_that_chooses_to_call_twice_is_stopped_at_the_second(house: Hous
 def test_a_thought_comes_first_and_is_free(house: House) -> None:
     for tag in ("", "<think>"):  # the prompt has opened it, and some models do as well
         house.begin(f'{tag}It is {{"name": 5}}, <tool_call>.\n</think>\n\n')
-        asked = {"reasoning_effort": "low", "temperature": 1, "response_format": FORMAT}
+        asked = {"reasoning_effort": "low", "temperature": 1, "seed": 2, "response_format": FORMAT}
         (choice,) = chat(house, **asked)["choices"]
         message = choice["message"]
         assert message["reasoning_content"] == 'It is {"name": 5}, <tool_call>.\n'
@@ -144,7 +144,7 @@ def test_a_thought_comes_first_and_is_free(house: House) -> None:
 
 def test_a_thought_that_is_never_closed_is_cut_and_says_so(house: House) -> None:
     (choice,) = chat(
-        house, reasoning_effort="low", response_format=FORMAT, temperature=1, max_tokens=40
+        house, reasoning_effort="low", response_format=FORMAT, temperature=1, seed=2, max_tokens=40
     )["choices"]
     assert choice["finish_reason"] == "length"
     assert choice["message"]["content"] == ""
@@ -173,7 +173,7 @@ def test_a_model_with_a_token_for_it_may_think_unless_told_not_to(
 
 
 def test_content_has_the_format_where_no_tool_is_called(house: House) -> None:
-    asked: dict[str, Any] = {"tools": TOOLS, "response_format": FORMAT, "temperature": 1}
+    asked: dict[str, Any] = {"tools": TOOLS, "response_format": FORMAT, "temperature": 1, "seed": 2}
     for begun in ("{", "<tool_call>"):
         house.begin(begun)
         (choice,) = chat(house, parallel_tool_calls=False, **asked)["choices"]
@@ -186,7 +186,7 @@ def test_content_has_the_format_where_no_tool_is_called(house: House) -> None:
 
 
 def test_a_stop_string_ends_what_is_held_too(house: House) -> None:
-    (choice,) = chat(house, response_format=FORMAT, stop='"age"', temperature=1)["choices"]
+    (choice,) = chat(house, response_format=FORMAT, stop='"age"', temperature=1, seed=2)["choices"]
     assert choice["finish_reason"] == "stop"
     assert choice["message"]["content"].startswith("{")
     assert "age" not in choice["message"]["content"]
@@ -203,7 +203,7 @@ def test_log_probabilities_are_the_models_own(house: House) -> None:
 def test_the_prompt_is_the_same_and_kept_the_same(house: House) -> None:
     free = chat(house, tools=TOOLS, max_tokens=3)
     for asked in ({"tool_choice": "required"}, {"response_format": FORMAT}):
-        held = chat(house, tools=TOOLS, temperature=1, **asked)
+        held = chat(house, tools=TOOLS, temperature=1, seed=2, **asked)
         assert held["usage"]["prompt_tokens"] == free["usage"]["prompt_tokens"]
         assert held["usage"]["prompt_tokens_details"]["cached_tokens"] > 0
     assert len({request.prompt.tokens for request in house.requests}) == 1
@@ -238,7 +238,7 @@ def test_anthropics_words_for_it(house: House) -> None:
         ({"type": "any", "disable_parallel_tool_use": True}, {"look", "find"}),
         ({"type": "tool", "name": "find"}, {"find"}),
     ):
-        reply = ask(house, tools=tools, tool_choice=choice, temperature=1, max_tokens=300)
+        reply = ask(house, tools=tools, tool_choice=choice, temperature=1, seed=2, max_tokens=300)
         assert reply["stop_reason"] == "tool_use"
         for block in reply["content"]:
             assert block["type"] == "tool_use"
@@ -247,7 +247,7 @@ def test_anthropics_words_for_it(house: House) -> None:
         assert len(reply["content"]) == 1 or choice == {"type": "any"}
     format = {"type": "json_schema", "schema": PERSON}
     for asked in ({"output_config": {"format": format}}, {"output_format": format}):
-        (block,) = ask(house, temperature=1, max_tokens=300, **asked)["content"]
+        (block,) = ask(house, temperature=1, seed=2, max_tokens=300, **asked)["content"]
         jsonschema.validate(json.loads(block["text"]), PERSON)
 
 
@@ -292,7 +292,7 @@ def test_a_model_that_is_told_of_no_tools_cannot_be_made_to_call(tmp_path: Path)
         assert (error["param"], error["code"]) == ("tool_choice", "unsupported_parameter")
         with pytest.raises(UnsupportedFeature):
             LLM(house.resident).chat("Look.", tools=TOOLS, must_call=["look"])
-        reply = chat(house, tools=TOOLS, response_format=FORMAT, temperature=1)
+        reply = chat(house, tools=TOOLS, response_format=FORMAT, temperature=1, seed=2)
         jsonschema.validate(json.loads(reply["choices"][0]["message"]["content"]), PERSON)
 
 
@@ -302,20 +302,26 @@ def test_calls_of_some_tools_may_be_asked_for(house: House) -> None:
         {"mode": "required", "tools": [{"type": "function", "name": "find"}]},
     ):
         choice = {"type": "allowed_tools", "allowed_tools": some}
-        reply = chat(house, tools=TOOLS, tool_choice=choice, temperature=1)
+        reply = chat(house, tools=TOOLS, tool_choice=choice, temperature=1, seed=2)
         assert {name for name, _ in arguments(reply["choices"][0])} == {"find"}
 
 
 def test_formats_in_the_words_of_other_apis(house: House) -> None:
-    messages = {"messages": HELLO, "options": {"temperature": 1}, "stream": False}
-    typed = {"input": "hello", "temperature": 1, "text": {"format": {**FORMAT["json_schema"]}}}
+    seeded = {"options": {"temperature": 1, "seed": 2}}
+    messages = {"messages": HELLO, "stream": False, **seeded}
+    typed = {
+        "input": "hello",
+        "temperature": 1,
+        "seed": 2,
+        "text": {"format": {**FORMAT["json_schema"]}},
+    }
     typed["text"]["format"]["type"] = "json_schema"  # type: ignore[index]
     for path, body, content in (
         ("/api/chat", {**messages, "format": PERSON}, lambda said: said["message"]["content"]),
         ("/api/chat", {**messages, "format": "json"}, lambda said: said["message"]["content"]),
         (
             "/api/generate",
-            {"prompt": "hello", "format": PERSON, "raw": True, "stream": False},
+            {"prompt": "hello", "format": PERSON, "raw": True, "stream": False, **seeded},
             lambda said: said["response"],
         ),
         ("/v1/responses", typed, lambda said: said["output"][0]["content"][0]["text"]),
@@ -336,7 +342,13 @@ def test_formats_in_the_words_of_other_apis(house: House) -> None:
 def test_responses_call_what_they_must(house: House) -> None:
     tools = [{"type": "function", "name": name, "parameters": AT} for name in ("look", "find")]
     for choice in ("required", {"type": "function", "name": "find"}):
-        body = {"input": "hello", "tools": tools, "tool_choice": choice, "temperature": 1}
+        body = {
+            "input": "hello",
+            "tools": tools,
+            "tool_choice": choice,
+            "temperature": 1,
+            "seed": 2,
+        }
         output = sent(house, "/v1/responses", body).json()["output"]
         assert output
         for item in output:
