@@ -9,7 +9,7 @@ import numpy as np
 
 from flm.devices.device import EMBEDDING, IDS, LENGTHS, Array
 from flm.engine.plan import require_room_beside
-from flm.errors import BadModelFile
+from flm.errors import BadModelFile, PassCancelled
 from flm.graph.bundle import ROW_DTYPES, WEIGHTS, Bundle
 from flm.models.cards import Card
 from flm.settings import Settings
@@ -18,7 +18,7 @@ from flm.text.encoder_tokenizer import EncoderTokenizer
 if TYPE_CHECKING:
     import onnxruntime
 
-PASS_TOKENS_MAX = 4096  # of a pass, with what pads its shorter texts
+PASS_TOKENS_MAX = 1024  # of a pass, with what pads its shorter texts; more are no faster
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +33,16 @@ class Embedder:
     _session: "onnxruntime.InferenceSession"
     _turn: Lock = field(default_factory=Lock)
 
-    def embed(self, texts: Sequence[Sequence[int]]) -> list[Array]:
-        """[width] float32 of length 1 for each, of 1 to `context_length` ids."""
+    def embed(
+        self, texts: Sequence[Sequence[int]], *, wanted: Callable[[], bool] = lambda: True
+    ) -> list[Array]:
+        """[width] float32 of length 1 for each, of 1 to `context_length` ids. Raises PassCancelled
+        once they are not `wanted` any more: asked before every pass.
+        """
         vectors: dict[int, Array] = {}
         for group in _passes(texts):
+            if not wanted():
+                raise PassCancelled("nobody wants these embeddings any more", fix="none needed")
             lengths = np.array([len(texts[index]) for index in group], np.int32)
             ids = np.zeros((len(group), lengths.max()), np.int64)
             for row, index in zip(ids, group, strict=True):

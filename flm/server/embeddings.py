@@ -5,6 +5,7 @@ import base64
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from threading import Event
 from typing import Any, Literal
 
 from fastapi import APIRouter, Request, Response
@@ -14,11 +15,13 @@ from flm import console
 from flm.core.event import Usage
 from flm.devices.device import Array
 from flm.engine.embedder import Embedder
-from flm.errors import BadRequest, PromptTooLong, UnsupportedFeature
+from flm.errors import BadRequest, PassCancelled, PromptTooLong, UnsupportedFeature
+from flm.server import journal
 from flm.server.bodies import Body, Many, Whole
 from flm.server.documented import documented
 from flm.server.embedders import Embedders
 from flm.server.faults import valid
+from flm.server.journal import CLIENT_CLOSED_REQUEST
 from flm.server.metrics import Served
 from flm.server.wire import Json, parse_object, read_body
 from flm.settings import Settings
@@ -27,6 +30,7 @@ TEXTS_MAX = 2048  # of a request
 TEXT_CHARS_MAX = 2**20  # of each
 TOKENS_MAX = 300_000  # of all together
 
+Wanted = Callable[[], bool]  # whether the client is still there
 Input = str | Many[str] | Many[int] | Many[Many[int]]
 
 
@@ -68,6 +72,9 @@ class Embedded:
     seconds: float
 
 
+Reply = Callable[[Mapping[str, Any], Embedders, Wanted], tuple[Any, Embedded]]
+
+
 def routes(settings: Settings, embedders: Embedders, served: Served) -> APIRouter:
     router = APIRouter()
 
@@ -85,11 +92,19 @@ def routes(settings: Settings, embedders: Embedders, served: Served) -> APIRoute
         async def old_embed(request: Request) -> Response:
             return await answer(request, _old_ollama)
 
-    async def answer(
-        request: Request, reply: Callable[[Mapping[str, Any], Embedders], tuple[Any, Embedded]]
-    ) -> Response:
-        raw = await read_body(request, settings)
-        said, done = await asyncio.to_thread(lambda: reply(parse_object(raw), embedders))
+    async def answer(request: Request, reply: Reply) -> Response:
+        raw, left = await read_body(request, settings), Event()
+        watch = asyncio.create_task(_watch(request, left))
+        try:
+            said, done = await asyncio.to_thread(
+                lambda: reply(parse_object(raw), embedders, lambda: not left.is_set())
+            )
+        except PassCancelled:
+            journal.note_leaving(request)
+            served.note(CLIENT_CLOSED_REQUEST)
+            return Response(status_code=CLIENT_CLOSED_REQUEST)
+        finally:
+            watch.cancel()
         console.request(
             method=request.method,
             path=request.scope["path"],
@@ -104,9 +119,17 @@ def routes(settings: Settings, embedders: Embedders, served: Served) -> APIRoute
     return router
 
 
-def _openai(fields: Mapping[str, Any], embedders: Embedders) -> tuple[Any, Embedded]:
+async def _watch(request: Request, left: Event) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+    left.set()
+
+
+def _openai(
+    fields: Mapping[str, Any], embedders: Embedders, wanted: Wanted
+) -> tuple[Any, Embedded]:
     body = valid(EmbeddingsBody, fields)
-    done = _embedded(body, body.input, embedders.find(body.model))
+    done = _embedded(body, body.input, embedders.find(body.model), wanted)
     as_text = body.encoding_format == "base64"
     data = [
         {"object": "embedding", "index": index, "embedding": _base64(v) if as_text else v.tolist()}
@@ -116,12 +139,14 @@ def _openai(fields: Mapping[str, Any], embedders: Embedders) -> tuple[Any, Embed
     return {"object": "list", "data": data, "model": body.model, "usage": usage}, done
 
 
-def _ollama(fields: Mapping[str, Any], embedders: Embedders) -> tuple[Any, Embedded]:
+def _ollama(
+    fields: Mapping[str, Any], embedders: Embedders, wanted: Wanted
+) -> tuple[Any, Embedded]:
     began_ns = time.monotonic_ns()
     body = valid(EmbedBody, fields)
     embedder = embedders.find(body.model)
     loaded_ns = time.monotonic_ns()
-    done = _embedded(body, body.input, embedder)
+    done = _embedded(body, body.input, embedder, wanted)
     said = {
         "model": body.model,
         "embeddings": [vector.tolist() for vector in done.vectors],
@@ -132,13 +157,15 @@ def _ollama(fields: Mapping[str, Any], embedders: Embedders) -> tuple[Any, Embed
     return said, done
 
 
-def _old_ollama(fields: Mapping[str, Any], embedders: Embedders) -> tuple[Any, Embedded]:
+def _old_ollama(
+    fields: Mapping[str, Any], embedders: Embedders, wanted: Wanted
+) -> tuple[Any, Embedded]:
     body = valid(OldEmbedBody, fields)
-    done = _embedded(body, body.prompt, embedders.find(body.model))
+    done = _embedded(body, body.prompt, embedders.find(body.model), wanted)
     return {"embedding": done.vectors[0].tolist()}, done
 
 
-def _embedded(body: EmbeddingBody, given: Input, embedder: Embedder) -> Embedded:
+def _embedded(body: EmbeddingBody, given: Input, embedder: Embedder, wanted: Wanted) -> Embedded:
     if body.dimensions not in (None, embedder.width):
         raise UnsupportedFeature(
             f"{embedder.card.tag} gives {embedder.width} dimensions, not {body.dimensions}: a part "
@@ -159,7 +186,7 @@ def _embedded(body: EmbeddingBody, given: Input, embedder: Embedder) -> Embedded
             fix="send fewer texts at a time",
             param="input",
         )
-    vectors = embedder.embed(texts)
+    vectors = embedder.embed(texts, wanted=wanted)
     return Embedded(vectors, tokens, time.monotonic() - began)
 
 

@@ -9,7 +9,7 @@ import pytest
 from flm.engine import embedder as module
 from flm.engine.embedder import Embedder, load_embedder
 from flm.engine.residency import load
-from flm.errors import BadModelFile, BadRequest, NoRoom, UnsupportedModel
+from flm.errors import BadModelFile, BadRequest, NoRoom, PassCancelled, UnsupportedModel
 from flm.graph.weights.safetensors import SafetensorsFolder
 from flm.hub.pull import pull
 from flm.models.cards import encoders
@@ -49,6 +49,18 @@ def test_what_shares_a_pass_changes_nothing(
         monkeypatch.setattr(module, "PASS_TOKENS_MAX", tokens_max)
         for one, other in zip(encoder.embed(texts), together, strict=True):
             np.testing.assert_allclose(one, other, atol=1e-6)
+
+
+def test_what_nobody_wants_any_more_ends_before_its_next_pass(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_bert(tmp_path / "hf")
+    encoder = opened(tmp_path / "hf", tmp_path / "bundle")
+    monkeypatch.setattr(module, "PASS_TOKENS_MAX", 1)
+    answers = [True, True, False, True]
+    with pytest.raises(PassCancelled):
+        encoder.embed(encoder.tokenizer.encode(TEXTS), wanted=lambda: answers.pop(0))
+    assert answers == [True]
 
 
 def test_the_first_token_stands_for_a_text_where_the_folder_says_so(tmp_path: Path) -> None:

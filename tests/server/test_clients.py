@@ -1,11 +1,13 @@
 """Unmodified client libraries against a real server."""
 
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pydantic
 import pytest
 
-from tests.server.house import House
+from tests.server.encoder import MODEL, with_encoder
+from tests.server.house import House, serving
 
 openai = pytest.importorskip("openai")
 pytestmark = pytest.mark.slow
@@ -131,3 +133,16 @@ def test_openai_raises_on_an_error_inside_a_stream(house: House, client: Any) ->
     stream = client.chat.completions.create(model="tiny:1m", messages=HELLO, stream=True)
     with pytest.raises(openai.APIError, match="on fire"):
         list(stream)
+
+
+def test_openai_embeds(house: House, tmp_path: Path) -> None:
+    """It asks for base64 unless told otherwise."""
+    settings = with_encoder(tmp_path / "flm")
+    with (
+        serving(house.residence, settings) as url,
+        openai.OpenAI(base_url=f"{url}/v1", api_key="any", max_retries=0) as client,
+    ):
+        packed = client.embeddings.create(model=MODEL, input=["the sky is blue", "what"])
+        (plain,) = client.embeddings.create(model=MODEL, input="what", encoding_format="float").data
+    assert packed.data[1].embedding == pytest.approx(plain.embedding, abs=1e-6)
+    assert packed.usage.total_tokens == 9

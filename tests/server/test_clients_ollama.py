@@ -1,10 +1,12 @@
 """Ollama's own library, unmodified, against a real server."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.server.house import House
+from tests.server.encoder import with_encoder
+from tests.server.house import House, serving
 
 ollama = pytest.importorskip("ollama")
 pytestmark = pytest.mark.slow
@@ -73,3 +75,14 @@ def test_its_errors_carry_message_and_status(client: Any) -> None:
     assert caught.value.status_code == 404
     with pytest.raises(ollama.ResponseError, match="num_predict"):
         list(client.chat("tiny:1m", HELLO, options={"num_predict": 1.5}, stream=True))
+
+
+def test_it_embeds(house: House, tmp_path: Path) -> None:
+    settings = with_encoder(tmp_path / "flm")
+    with serving(house.residence, settings) as url, ollama.Client(host=url) as client:
+        both = client.embed("all-minilm", ["the sky is blue", "what"])
+        old = client.embeddings("all-minilm", "what")
+        with pytest.raises(ollama.ResponseError, match="makes no embeddings"):
+            client.embed("tiny:1m", "what")
+    assert both.prompt_eval_count == 9
+    assert list(old.embedding) == pytest.approx(both.embeddings[1], abs=1e-6)

@@ -2,8 +2,8 @@
 
 import asyncio
 import base64
+import json
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,24 +17,18 @@ from flm.hub.reference import resolve
 from flm.hub.shelf import Shelf
 from flm.models.compile import compile_model
 from flm.server import embeddings as module
+from flm.server.app import create_app
 from flm.settings import Settings
 from tests.models.tiny_bert import LENGTH_MAX, reference, write_bert
-from tests.server.house import SETTINGS, House, in_process
+from tests.server.encoder import MODEL, with_encoder
+from tests.server.house import House, in_process
 
-MODEL = "all-minilm:l6-v2"
 SKY = [2, 4, 6, 7, 8, 3]  # [CLS] the sky is blue [SEP]
 
 
 @pytest.fixture
 def shelf(tmp_path: Path) -> Settings:
-    """With a tiny encoder on it, under the name of a real one."""
-    settings = replace(SETTINGS, model_path=tmp_path / "flm")
-    wanted = resolve(MODEL)
-    source = Shelf(settings.model_path).make_folder(wanted) / "source"
-    write_bert(source)
-    files = [path for path in source.rglob("*") if path.is_file()]
-    Shelf(settings.model_path).record(wanted, files)
-    return settings
+    return with_encoder(tmp_path / "flm")
 
 
 def post(house: House, settings: Settings, path: str, *bodies: dict[str, Any]) -> httpx.Response:
@@ -172,3 +166,33 @@ def test_it_is_loaded_once(
     body = {"model": MODEL, "input": "what"}
     post(house, shelf, "/v1/embeddings", body, body, body)
     assert capsys.readouterr().out.count(f"Memory: {MODEL}") == 1
+
+
+def test_a_client_that_left_is_not_worked_for(
+    house: House, shelf: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = json.dumps({"model": MODEL, "input": "what"}).encode()
+    messages = [{"type": "http.request", "body": body}, {"type": "http.disconnect"}]
+    sent: list[Any] = []
+    embedded = module._embedded
+
+    def once_it_left(*given: Any) -> Any:
+        while given[-1]():
+            continue
+        return embedded(*given)
+
+    async def receive() -> Any:
+        return messages.pop(0)
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def scene() -> None:
+        path = "/v1/embeddings"
+        scope = {"type": "http", "method": "POST", "path": path, "raw_path": path.encode()}
+        scope |= {"headers": [], "query_string": b""}
+        await create_app(shelf, house.residence)(scope, receive, send)
+
+    monkeypatch.setattr(module, "_embedded", once_it_left)
+    asyncio.run(scene())
+    assert sent[0]["status"] == 499
