@@ -8,7 +8,7 @@ import pytest
 from flm.core.event import Admitted, Finished, FinishReason, Generated
 from flm.core.request import Priority, Request, SamplingParams
 from flm.core.sequence import Phase
-from flm.engine.precedence import PASSED_MAX, GRACE
+from flm.engine.precedence import GRACE, PASSED_MAX
 from flm.errors import DeviceFailed
 from flm.memory.layout import MemoryLayout
 from flm.prefix.tally import PARKED
