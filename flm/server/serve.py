@@ -125,7 +125,7 @@ async def _serve(
             await _drain(residence, stopping, settings.drain_s)
         finally:
             told.cancel()
-            server.should_exit = True
+            server.should_exit, server.force_exit = True, stopping.hurried.is_set()
             await serving
         await residence.close(FLUSH_S_MAX, stopping.hurried)
 

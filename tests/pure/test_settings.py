@@ -10,7 +10,7 @@ from flm.core.sizes import MIB
 from flm.engine.plan import Limits
 from flm.errors import BadSettings
 from flm.models.cards import find
-from flm.settings import Settings, expected, key, load_settings, variable
+from flm.settings import Settings, duration_s, expected, key, load_settings, variable
 
 
 @pytest.fixture(autouse=True)
@@ -116,6 +116,37 @@ def test_a_misspelt_variable_is_refused_and_somebody_elses_is_left_alone() -> No
 def test_minus_one_and_empty_mean_not_given() -> None:
     flags = {"ctx_len": "-1", "port": -1, "api_keys": []}
     assert load_settings(flags, environ={"FLM_THREADS": ""}) == Settings()
+
+
+@pytest.mark.parametrize(
+    ("given", "seconds"),
+    [
+        (0, 0),
+        ("0", 0),
+        (300, 300),
+        (1.5, 1.5),
+        ("300", 300),
+        ("5m", 300),
+        ("1h30m", 5400),
+        ("1.5h", 5400),
+        ("250ms", 0.25),
+        ("0s", 0),
+        (-1, None),
+        ("-1", None),
+        ("-1m", None),
+    ],
+)
+def test_durations_are_written_as_ollama_writes_them(given: object, seconds: float | None) -> None:
+    assert duration_s(given) == seconds
+    assert load_settings({"keep_alive": given}, environ={"FLM_KEEP_ALIVE": "7"}).keep_alive == (
+        seconds
+    )
+
+
+@pytest.mark.parametrize("given", ["", "m", "soon", "5 minutes", "nan", "inf", "1e999", True, "5d"])
+def test_other_durations_are_refused(given: object) -> None:
+    with pytest.raises(BadSettings, match="--keep-alive"):
+        load_settings({"keep_alive": given}, environ={})
 
 
 def test_keys_are_flags() -> None:

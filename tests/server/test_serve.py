@@ -1,10 +1,13 @@
 """Starting and stopping: the port, the 503 while a model loads, signals."""
 
+import re
 import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -47,9 +50,16 @@ def free_port() -> int:
         return port
 
 
-def start(folder: Path, port: int, how: str, drain_s: float = 60) -> "subprocess.Popen[str]":
+@contextmanager
+def start(
+    folder: Path, port: int, how: str, drain_s: float = 60
+) -> Iterator["subprocess.Popen[str]"]:
     command = [sys.executable, "-c", PROGRAM, str(folder), str(port), how, str(drain_s)]
-    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def said(process: "subprocess.Popen[str]", word: str) -> None:
@@ -105,6 +115,7 @@ def test_health_answers_while_the_model_loads_and_a_signal_ends_it(tmp_path: Pat
         assert process.wait(10) == 0
 
 
+RUNNING = re.compile(r"^flm_requests_running\S* 1\.0$", re.MULTILINE)
 BODY = {"model": "tiny:1m", "messages": [{"role": "user", "content": "a"}]}
 
 
@@ -142,7 +153,7 @@ def test_who_does_not_end_in_time_is_told_why_it_was_cut_off(
         url = f"http://127.0.0.1:{port}"
         ask = partial(httpx.post, url + "/v1/chat/completions", timeout=10)
         running = pool.submit(ask, json=BODY | {"stream": streamed})
-        until(lambda: "flm_requests_running 1.0" in httpx.get(url + "/metrics").text)
+        until(lambda: RUNNING.search(httpx.get(url + "/metrics").text) is not None)
         process.send_signal(signal.SIGTERM)
         said(process, "ended")
         assert process.wait(10) == 0
