@@ -22,6 +22,9 @@ ROWS_SHARE_MAX = 4  # float32 rows may take this part of memory, by --kv-dtype a
 SPARE_SHARE = 16  # this part of memory is the system's, and what else runs
 CTX_LEN_MIN = 512
 KV_DTYPES = {"f32": "float32", "f16": "float16"}
+VALUE_BYTES = {"float32": 4, "float16": 2}
+NPUS = ("npu", "npu-sim")
+NPU_VALUE_BYTES = 2  # of rows, as its kernels have them
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +67,12 @@ class MemoryPlan:
     prefix_wanted: int
     machine: int
     parked: int = 0
+    twins: int = 0  # what an NPU has once more: weights as its kernels take them, rows, states
 
     @property
     def needed(self) -> int:
         """Without what gives way: kept prompts, parked lanes."""
-        return PROGRAM_BYTES + self.weights + self.lanes_rows + self.lanes_state
+        return PROGRAM_BYTES + self.weights + self.lanes_rows + self.lanes_state + self.twins
 
     @property
     def total(self) -> int:
@@ -92,6 +96,8 @@ class MemoryPlan:
             f"parked lanes up to {mib(self.parked)}, in all {mib(self.total)} of "
             f"{mib(self.machine)}"
         ]
+        if self.twins:
+            lines.append(f"The NPU's own weights, rows and states are {mib(self.twins)} of that")
         if self.prefix < self.prefix_wanted:
             lines.append(
                 f"The prefix cache gets {mib(self.prefix)} of the {mib(self.prefix_wanted)} "
@@ -130,9 +136,11 @@ def plan_memory(
     prefix_bytes: int,
     parked_bytes: int,
     machine_bytes: int,
+    on_npu: bool = False,
 ) -> MemoryPlan:
     """The plan, with the prefix cache cut to what is left, and parked lanes to what it leaves, or
-    to as much as the lanes have; `file_bytes` are the compiled weights'.
+    to as much as the lanes have; `file_bytes` are the compiled weights', and no
+    less than an NPU's kernels make of them.
 
     `kv_dtype` is f32, f16 or auto: f32 while all lanes' rows fit in a quarter of memory.
     """
@@ -153,6 +161,9 @@ def plan_memory(
         prefix_wanted=prefix_bytes,
         machine=machine_bytes,
     )
+    if on_npu:
+        rows_again = plan.lanes_rows * NPU_VALUE_BYTES // VALUE_BYTES[row_dtype]
+        plan = replace(plan, twins=file_bytes + rows_again + plan.lanes_state)
     prefix = max(0, min(prefix_bytes, plan.left))
     lanes_bytes = plan.lanes_rows + plan.lanes_state
     parked = max(0, min(parked_bytes, lanes_bytes, plan.left - prefix))
@@ -200,6 +211,7 @@ def estimate(card: Card, settings: Settings, machine_bytes: int) -> MemoryPlan:
         prefix_bytes=0 if card.embeds else Limits.of(settings, card).bytes,
         machine_bytes=machine_bytes,
         parked_bytes=settings.parked_mb * MIB,
+        on_npu=settings.device in NPUS,
     )
 
 

@@ -8,6 +8,7 @@ from flm.core.sizes import MIB
 from flm.devices.device import Device
 from flm.engine.engine import Engine
 from flm.engine.plan import (
+    NPUS,
     Carried,
     Limits,
     MemoryPlan,
@@ -132,6 +133,7 @@ def planned(bundle: Bundle, card: Card, settings: Settings) -> MemoryPlan:
         prefix_bytes=Limits.of(settings, card).bytes,
         machine_bytes=memory_bytes(),
         parked_bytes=settings.parked_mb * MIB,
+        on_npu=settings.device in NPUS,
     )
     require_room(plan)
     return plan

@@ -102,6 +102,20 @@ def test_its_card_estimates_what_loading_it_plans(served: Graph) -> None:
     assert replace(guessed, weights=planned.weights) == planned
 
 
+def test_an_npu_has_weights_and_rows_once_more(served: Graph) -> None:
+    """Rows in two bytes, whatever the host's are in."""
+    card, machine, twins = find("smollm2:135m"), 64 * 2**30, set()
+    for kv_dtype, host in (("f32", 4), ("f16", 2)):
+        settings = Settings(kv_dtype=kv_dtype, device="npu-sim")
+        plan = estimate(card, settings, machine)
+        without = estimate(card, replace(settings, device="cpu"), machine)
+        assert plan.needed - without.needed == plan.twins
+        assert plan.twins == card.compiled_bytes + plan.lanes_rows * 2 // host
+        assert "The NPU's own" in plan.lines()[1]
+        twins.add(plan.twins)
+    assert len(twins) == 1
+
+
 def test_served_logits_stay_within_int8_activation_noise(served: Graph) -> None:
     assert divergence(served) <= 0.02
 
