@@ -329,8 +329,8 @@ def test_a_phone_has_all_of_it_in_its_width(house: House, browser: Page, shown: 
     assert browser.one("aside").is_displayed() == (shown == "kept")
     width = "return document.documentElement.scrollWidth"
     assert browser.run(width) <= PHONE[0]
-    box = "main" if shown == "chat" else "aside"
-    assert browser.run(f"return document.querySelector('{box}').scrollWidth") <= PHONE[0]
+    for box in ("header", "main" if shown == "chat" else "aside"):
+        assert browser.run(f"return document.querySelector('{box}').scrollWidth") <= PHONE[0]
 
 
 def test_the_policy_holds_in_a_browser(house: House, browser: Page) -> None:
