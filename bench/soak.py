@@ -20,6 +20,7 @@ from heapq import heappop, heappush
 from itertools import count
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import numpy as np
 import psutil
@@ -205,10 +206,6 @@ def report(
     day: Day, samples: list[tuple[float, float]], checks: int, reads: int, writes: int
 ) -> None:
     tally = day.cache.tally
-    warm = samples[int(WARM_UP * len(samples)) :]
-    times, sizes = (np.array(each) for each in zip(*warm, strict=True))
-    slope = np.polyfit(times, sizes, 1)[0] * 60
-    curve = [round(size, 1) for _, size in samples[:: max(1, len(samples) // 20)]]
     hits, misses = tally.of(HITS), tally.of(MISSES)
     reused, read = tally.of(REUSED), tally.of(READ)
     keep(
@@ -217,10 +214,7 @@ def report(
         hours=day.now_s / 3600,
         requests=day.ended.total(),
         cancelled=day.ended["cancelled"],
-        rss_start_mib=round(float(sizes[0]), 1),
-        rss_end_mib=round(float(sizes[-1]), 1),
-        rss_mib_per_minute=round(float(slope), 3),
-        rss_mib=curve,
+        **grown(samples),
         hit_rate=hits / max(1, hits + misses),
         token_hit_rate=reused / max(1, reused + read),
         evictions=int(tally.of(EVICTIONS)),
@@ -228,6 +222,18 @@ def report(
         disk_writes=writes,
         checks=checks,
     )
+
+
+def grown(samples: list[tuple[float, float]]) -> dict[str, Any]:
+    """How memory went, of (seconds, MiB): after the warm-up, and all of it in 20 figures."""
+    warm = samples[int(WARM_UP * len(samples)) :]
+    times, sizes = (np.array(each) for each in zip(*warm, strict=True))
+    return {
+        "rss_start_mib": round(float(sizes[0]), 1),
+        "rss_end_mib": round(float(sizes[-1]), 1),
+        "rss_mib_per_minute": round(float(np.polyfit(times, sizes, 1)[0] * 60), 3),
+        "rss_mib": [round(size, 1) for _, size in samples[:: max(1, len(samples) // 20)]],
+    }
 
 
 def _words(random: Random, number: int) -> str:
