@@ -17,7 +17,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -45,9 +45,14 @@ def serve(folder: Path) -> None:
     """Says its address, serves until its input ends, and then what it has seen."""
     console.configure(level="error")
     settings = replace(SETTINGS, lanes=LANES, queue_max=QUEUE, read_ahead=True)
-    sizes = {"cache_bytes": CACHE_BYTES, "parked_bytes": PARKED_BYTES, "chunk_len_max": CHUNK_LEN}
     with open_house(
-        folder, settings, context_length=CONTEXT_LENGTH, layout=STATEFUL, **sizes
+        folder,
+        settings,
+        context_length=CONTEXT_LENGTH,
+        layout=STATEFUL,
+        cache_bytes=CACHE_BYTES,
+        chunk_len_max=CHUNK_LEN,
+        parked_bytes=PARKED_BYTES,
     ) as house:
         house.requests = _Forgetful()
         house.log = house.warnings = _Forgetful()
@@ -123,7 +128,18 @@ class Guest(threading.Thread):
         return " ".join(random.choices(WORDS, k=number))
 
 
-def crowd(minutes: float, folder: Path) -> None:
+@dataclass(frozen=True, slots=True)
+class Crowd:
+    """What was seen of it. `samples` are of the server's memory, in MiB, at a second each."""
+
+    guests: list[Guest]
+    samples: list[tuple[float, float]]
+    parked: int
+    idle_reopened: int
+
+
+def crowd(minutes: float, folder: Path) -> Crowd:
+    """Every guest is answered, and nothing is left behind."""
     command = [sys.executable, "-m", "bench.crowd", "--serve", str(folder)]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -137,7 +153,7 @@ def crowd(minutes: float, folder: Path) -> None:
         guests = [Guest(url, number, over) for number in range(ACTIVE)]
         for guest in guests:
             guest.start()
-        began, samples, reopened = time.monotonic(), [], 0
+        began, samples, reopened = time.monotonic(), list[tuple[float, float]](), 0
         while (spent := time.monotonic() - began) < 60 * minutes:
             time.sleep(1)
             samples.append((spent, process.memory_info().rss / MIB))
@@ -155,31 +171,29 @@ def crowd(minutes: float, folder: Path) -> None:
     failures = [guest.failure for guest in guests if guest.failure]
     assert not failures, failures
     assert not seen["left_behind"] + seen["leases"], seen
-    report(guests, samples, seen["parked"], reopened)
+    return Crowd(guests, samples, seen["parked"], reopened)
 
 
-def report(
-    guests: list[Guest], samples: list[tuple[float, float]], parked: int, reopened: int
-) -> None:
-    counts = sum((guest.seen for guest in guests), Counter())
+def report(seen: Crowd) -> None:
+    counts: Counter[str] = sum((guest.seen for guest in seen.guests), Counter())
     first = {
-        kind: sorted(each for guest in guests[start::2] for each in guest.first_s)
+        kind: sorted(each for guest in seen.guests[start::2] for each in guest.first_s)
         for start, kind in enumerate((Priority.AGENT.value, Priority.INTERACTIVE.value))
     }
     keep(
         "crowd",
         f"{IDLE} idle and {ACTIVE} active connections, {LANES} lanes",
-        minutes=round(samples[-1][0] / 60, 1),
+        minutes=round(seen.samples[-1][0] / 60, 1),
         answered=counts["answered"],
         left=counts["left"],
         refused=counts["refused"],
-        parked=parked,
-        idle_reopened=reopened,
+        parked=seen.parked,
+        idle_reopened=seen.idle_reopened,
         first_token_s={kind: round(times[len(times) // 2], 3) for kind, times in first.items()},
         first_token_p95_s={
             kind: round(times[len(times) * 95 // 100], 3) for kind, times in first.items()
         },
-        **grown(samples),
+        **grown(seen.samples),
     )
 
 
@@ -202,4 +216,4 @@ if __name__ == "__main__":
         serve(given.serve)
     else:
         with tempfile.TemporaryDirectory() as home:
-            crowd(given.minutes, Path(home))
+            report(crowd(given.minutes, Path(home)))

@@ -71,6 +71,8 @@ Device = Annotated[Word, _setting("device", panel=DEVICE)]
 Threads = Annotated[Word, _setting("threads", panel=DEVICE)]
 Lanes = Annotated[Word, _setting("lanes", panel=DEVICE)]
 KvDtype = Annotated[Word, _setting("kv_dtype", panel=DEVICE)]
+ParkedMb = Annotated[Word, _setting("parked_mb", panel=DEVICE)]
+ParkedDiskMb = Annotated[Word, _setting("parked_disk_mb", panel=DEVICE)]
 
 ReusePrompt = Annotated[Word, _setting("reuse_prompt", panel=PREFIX)]
 PrefixCacheMb = Annotated[Word, _setting("prefix_cache_mb", panel=PREFIX)]

@@ -37,6 +37,8 @@ def command(
     threads: options.Threads = None,
     lanes: options.Lanes = None,
     kv_dtype: options.KvDtype = None,
+    parked_mb: options.ParkedMb = None,
+    parked_disk_mb: options.ParkedDiskMb = None,
     reuse_prompt: options.ReusePrompt = None,
     prefix_cache_mb: options.PrefixCacheMb = None,
     prefix_slots: options.PrefixSlots = None,

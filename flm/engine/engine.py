@@ -122,7 +122,7 @@ class Engine:
     def room(self) -> int:
         """How many more requests `submit` takes."""
         idle = sum(active.idle for active in list(self._active.values()))  # it gives way
-        lanes = max(0, self._lanes.free + idle - len(self.parking))
+        lanes = max(0, self._lanes.free + idle - self.parking.laneless)
         return max(0, self._queue_max + lanes - len(self._waiting))
 
     def queue_full(self) -> QueueFull:
@@ -216,7 +216,8 @@ class Engine:
         candidates = self._waiting.ready + self.parking.ready
         if not candidates:
             if self._idle and not self._active and not self.parking:
-                self._start(self._idle.take(), None)
+                idle = self._idle.take()
+                self._start(idle, None, self._lanes.acquire(idle.tokens))
             return
         if self._admitted == len(self._lanes):
             return
@@ -235,10 +236,10 @@ class Engine:
         sequence = self._precedence.next(candidates)
         self._precedence.note(sequence, others)
         self._admitted += 1
+        lane = self._lanes.acquire(sequence.tokens)  # first, or `room` would say too much meanwhile
         if sequence.phase is Phase.WAITING:
-            self._start(sequence, self._waiting.take(sequence))
+            self._start(sequence, self._waiting.take(sequence), lane)
             return
-        lane = self._lanes.acquire(sequence.tokens)
         assert lane is not None
         active, loading = self.parking.bring(sequence, lane)
         if not loading:
@@ -288,8 +289,9 @@ class Engine:
                 self._ending.leave(active)
                 self._idle.put_back(active.sequence)
 
-    def _start(self, sequence: Sequence, fetch: Fetch | None) -> None:
+    def _start(self, sequence: Sequence, fetch: Fetch | None, lane: int | None) -> None:
         request = sequence.request
+        assert lane is not None
         self._at_work = (request.id,)
         for overtaken in self._idle.overtaken(request):
             self._ending.say(overtaken, FinishReason.CANCELLED)
@@ -301,12 +303,11 @@ class Engine:
             lease = self._keeper.lease(request)
         except Exception:
             self._waiting.put_first(sequence)
+            self._lanes.release(lane)
             raise
         finally:
             if fetch:
                 fetch.close()
-        lane = self._lanes.acquire(request.prompt.tokens)
-        assert lane is not None
         sequence.lane, sequence.phase = lane, Phase.PREFILL
         active = Active(sequence, lane, lease, sample, reply)
         sequence.tier = "disk" if landed else "host"

@@ -51,6 +51,10 @@ class Parking:
             yield self._returning.active
 
     @property
+    def laneless(self) -> int:
+        return len(self._away)
+
+    @property
     def leaving(self) -> Active | None:
         return self._leaving.active if self._leaving else None
 

@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
+from bench.crowd import ACTIVE, crowd
 from flm.core.request import Priority
 from flm.core.step import Step
 from flm.prefix.tally import PARKED
@@ -23,7 +24,7 @@ STORY = [{"role": "user", "content": "Tell it all. " * 20}]
 
 
 @pytest.fixture
-def crowd(tmp_path: Path) -> Iterator[House]:
+def four_lanes(tmp_path: Path) -> Iterator[House]:
     """Four lanes; a prompt of a program takes many chunks."""
     settings = replace(SETTINGS, lanes=4, queue_max=16)
     with open_house(
@@ -44,9 +45,9 @@ async def say(client: httpx.AsyncClient, body: dict[str, Any]) -> str:
     return content
 
 
-def test_a_person_is_read_next_while_four_agents_read_long_prompts(crowd: House) -> None:
+def test_a_person_is_read_next_while_four_agents_read_long_prompts(four_lanes: House) -> None:
     passes: list[Step] = []
-    gates, run = {1: threading.Event(), 6: threading.Event()}, crowd.runner.run
+    gates, run = {1: threading.Event(), 6: threading.Event()}, four_lanes.runner.run
 
     def running(step: Step) -> Any:
         passes.append(step)
@@ -56,12 +57,12 @@ def test_a_person_is_read_next_while_four_agents_read_long_prompts(crowd: House)
         if gate := gates.get(len(passes)):
             assert gate.wait(30), "nobody opened the gate"
 
-    crowd.runner.run = running  # type: ignore[method-assign]
-    crowd.during_passes(held)
-    thread = crowd.resident.thread
+    four_lanes.runner.run = running  # type: ignore[method-assign]
+    four_lanes.during_passes(held)
+    thread = four_lanes.resident.thread
 
     async def ask() -> list[str]:
-        async with in_process(crowd) as client:
+        async with in_process(four_lanes) as client:
             agents = [asyncio.create_task(say(client, agent(number))) for number in range(4)]
             while thread.running + thread.waiting < 4:
                 await asyncio.sleep(0.001)
@@ -79,9 +80,9 @@ def test_a_person_is_read_next_while_four_agents_read_long_prompts(crowd: House)
     said = asyncio.run(ask())
     assert thread.cache.tally.of(PARKED) == 1
     assert len(passes[5].spans[0].tokens) == CHUNK_LEN
-    own = crowd.requests[-1].prompt.tokens
+    own = four_lanes.requests[-1].prompt.tokens
     assert passes[6].spans[0].tokens == own[: len(passes[6].spans[0].tokens)]
-    assert said == undisturbed(crowd)
+    assert said == undisturbed(four_lanes)
 
 
 def undisturbed(house: House) -> list[str]:
@@ -150,3 +151,12 @@ def test_every_api_knows_classes_and_owners(house: House, path: str, body: dict[
     ]
     assert first.owner == third.owner != second.owner
     assert {"one", "two"}.isdisjoint({first.owner, second.owner}), "no key leaves the server's edge"
+
+
+@pytest.mark.slow
+def test_a_crowd_leaves_nothing_behind(tmp_path: Path) -> None:
+    """64 idle and 16 active connections, four lanes; `python -m bench.crowd` has it for longer."""
+    seen = crowd(0.4, tmp_path)
+    assert seen.parked
+    assert len(seen.guests) == ACTIVE
+    assert all(guest.seen["answered"] for guest in seen.guests)
