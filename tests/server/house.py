@@ -234,14 +234,18 @@ def open_house(
 
 @contextmanager
 def serving(
-    residence: Residence, settings: Settings = SETTINGS, *, buffer_bytes: int | None = None
+    residence: Residence,
+    settings: Settings = SETTINGS,
+    *,
+    buffer_bytes: int | None = None,
+    port: int = 0,
 ) -> Iterator[str]:
-    """The address of a real server on a free port of this machine.
+    """The address of a real server on this machine, on a free port unless `port` names one.
 
     `buffer_bytes`: how much the system takes for a client that does not read.
     """
     server = create_server(create_app(settings, residence), settings)
-    with listen("127.0.0.1", 0) as listener:
+    with listen("127.0.0.1", port) as listener:
         if buffer_bytes:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, buffer_bytes)
         thread = threading.Thread(target=server.run, args=([listener],))

@@ -14,6 +14,7 @@ import pytest
 from flm.server.front import FOLDER, POLICY
 from tests.server.house import House, serving
 from tests.server.test_prefix_cache import KEYS
+from tests.test_tidy import FILE_LINES_MAX, LINE_COLUMNS_MAX
 
 BROWSER = {"Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}
 FILES = sorted(FOLDER.iterdir())
@@ -74,6 +75,13 @@ def test_all_that_the_page_loads_lies_beside_it() -> None:
         path.name for path in SCRIPTS if path.name != "main.js"
     }
     assert not re.search(r"url\(|@import", (FOLDER / "style.css").read_text())
+
+
+def test_the_pages_files_fit_on_a_screen() -> None:
+    for path in FILES:
+        lines = path.read_text().splitlines()
+        assert len(lines) <= FILE_LINES_MAX, path.name
+        assert max(map(len, lines)) <= LINE_COLUMNS_MAX, path.name
 
 
 def test_no_text_is_ever_taken_for_markup() -> None:

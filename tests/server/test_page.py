@@ -227,6 +227,29 @@ def test_it_waits_for_the_model_and_says_so(tmp_path: Path, browser: Page) -> No
         assert not browser.text("#notice")
 
 
+def test_a_server_that_comes_back_is_heard_again(house: House, browser: Page) -> None:
+    with serving(house.residence) as url:
+        browser.open(url).ready()
+    browser.shows("#notice", "The server cannot be reached")
+    with serving(house.residence, port=int(url.rpartition(":")[2])):
+        browser.wait(lambda: not browser.text("#notice"))
+        client = Client(url)
+        browser.wait(lambda: client.chat() >= 0 and "tokens kept" in browser.text("#last"))
+
+
+def test_all_is_forgotten_once_a_person_says_so(house: House, browser: Page) -> None:
+    Client(house.url).chat()
+    browser.open(house.url).ready().shows("#tree", "own")
+    browser.one("#forget").click()
+    browser.driver.switch_to.alert.dismiss()
+    assert Client(house.url).show()["tree"]
+    browser.one("#forget").click()
+    browser.driver.switch_to.alert.accept()
+    browser.shows("#tree", "Nothing is kept yet.")
+    browser.shows("#news", "forgot")
+    assert not Client(house.url).show()["tree"]
+
+
 def test_all_can_be_done_by_keyboard(house: House, browser: Page) -> None:
     house.say("endless ", end=False)
     browser.open(house.url).ready()

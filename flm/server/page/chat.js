@@ -19,7 +19,7 @@ export class ChatView {
 
   draw() {
     const { exchanges } = this.conversation;
-    const atEnd = this.#box.scrollHeight - this.#box.scrollTop - this.#box.clientHeight < NEAR_END_PX;
+    const below = this.#box.scrollHeight - this.#box.scrollTop - this.#box.clientHeight;
     byId("welcome").hidden = exchanges.length > 0;
     for (const [exchange, view] of this.#views) {
       if (!exchanges.includes(exchange)) {
@@ -36,7 +36,7 @@ export class ChatView {
       const last = exchange === exchanges.at(-1);
       this.#views.get(exchange).draw(last);
     }
-    if (atEnd) this.#box.scrollTop = this.#box.scrollHeight;
+    if (below < NEAR_END_PX) this.#box.scrollTop = this.#box.scrollHeight;
   }
 
   scrollToEnd() {
@@ -52,7 +52,8 @@ class ExchangeView {
     this.exchange = exchange;
     this.thought = h("p", { class: "thought-text" });
     this.thoughtTitle = h("summary");
-    this.thoughts = h("details", { class: "thought", hidden: true }, this.thoughtTitle, this.thought);
+    this.thoughts = h("details", { class: "thought", hidden: true },
+      this.thoughtTitle, this.thought);
     this.content = h("div", { class: "content" });
     this.calls = h("pre", { class: "calls", hidden: true, tabindex: "0" });
     this.state = h("p", { class: "state quiet" });

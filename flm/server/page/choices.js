@@ -45,7 +45,8 @@ export class Choices {
   }
 
   #can(label) {
-    return this.#models.find(({ id }) => id === byId("model").value)?.labels?.includes(label) ?? false;
+    const chosen = this.#models.find(({ id }) => id === byId("model").value);
+    return chosen?.labels?.includes(label) ?? false;
   }
 
   #show() {

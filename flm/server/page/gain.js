@@ -3,6 +3,8 @@
 import { byId, h } from "./dom.js";
 import { counted, one, oneLine, seconds, speed, whole } from "./words.js";
 
+const BEFORE_CHARS = 24; // shown of what is alike
+const DIFFERENT_CHARS = 40; // and of what is not
 const LOST = ["evicted", "never captured"]; // nothing differs
 const FROM = { lane: "the lane", host: "memory", disk: "the disk" };
 
@@ -72,11 +74,13 @@ function reason({ why, ended, cached }, read) {
   const gone = LOST.includes(why.class);
   const told = gone
     ? `${counted(why.differs_at, "token")} of it were read before, and are not kept.`
-    : `It parts from an earlier prompt at token ${whole(why.differs_at)}: ${why.class}, in ${why.place.path}.`;
+    : `It parts from an earlier prompt at token ${whole(why.differs_at)}: ${why.class}, `
+      + `in ${why.place.path}.`;
   const lines = gone || why.theirs === undefined ? [] : [
     ["earlier", why.theirs], ["now", why.ours],
   ].map(([name, text]) => [h("dt", {}, name),
-    h("dd", {}, `…${oneLine(why.before.slice(-24))}`, h("mark", {}, oneLine(text.slice(0, 40))))]);
+    h("dd", {}, `…${oneLine(why.before.slice(-BEFORE_CHARS))}`,
+      h("mark", {}, oneLine(text.slice(0, DIFFERENT_CHARS))))]);
   const lost = why.fate && `At ${whole(why.fate.offset)}: ${why.fate.what}.`;
   return [h("div", { class: "why" },
     h("h3", {}, "Why it was read again"),

@@ -1,4 +1,4 @@
-/** The panel of the prefix cache: it listens to what happens, and looks again where that changes it. */
+/** The panel of the prefix cache: it listens to what happens, and looks again when it should. */
 
 import { getJson, getText, stream } from "./api.js";
 import { byId, h } from "./dom.js";

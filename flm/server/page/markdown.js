@@ -25,7 +25,7 @@ const INLINE = new RegExp(
   "su",
 );
 
-/** The parts of a text that are shown one by one; all but the last stay as they are when it grows. */
+/** The parts of a text that are shown one by one; when it grows, all but the last stay. */
 export function blocks(text) {
   const found = [];
   let block = [];
@@ -121,7 +121,8 @@ function inside(text) {
 
 function table(lines) {
   const cells = (line) => line.trim().replace(/^\||\|$/g, "").split("|");
-  const row = (line, kind) => h("tr", {}, cells(line).map((cell) => h(kind, {}, inline(cell.trim()))));
+  const row = (line, kind) =>
+    h("tr", {}, cells(line).map((cell) => h(kind, {}, inline(cell.trim()))));
   return h("div", { class: "wide-table", tabindex: "0" },
     h("table", {},
       h("thead", {}, row(lines[0], "th")),

@@ -45,7 +45,8 @@ export class Pictures {
         this.#draw();
         byId("message").focus();
       };
-      return h("button", { type: "button", "aria-label": `Remove picture ${index + 1}`, onclick: remove },
+      const label = `Remove picture ${index + 1}`;
+      return h("button", { type: "button", "aria-label": label, onclick: remove },
         h("img", { src, alt: "" }));
     }));
   }

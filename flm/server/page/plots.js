@@ -15,14 +15,16 @@ export function drawPlots(requests) {
   const ended = requests.filter((each) => each.ended && each.firstS > 0);
   plot("first-plot", "First token", ended, (each) => each.firstS, seconds, true);
   const written = ended.filter((each) => each.written > 1 && each.writeS > 0);
+  const perSecond = (value) => `${value.toFixed(value < 10 ? 1 : 0)} /s`;
   plot("speed-plot", "Written", written,
-    (each) => (each.written - 1) / each.writeS, (value) => `${value.toFixed(value < 10 ? 1 : 0)} /s`, false);
+    (each) => (each.written - 1) / each.writeS, perSecond, false);
 }
 
 function plot(id, title, requests, valueOf, worded, logarithmic) {
   const figure = byId(id);
   if (!requests.length) {
-    figure.replaceChildren(h("figcaption", {}, title), h("p", { class: "quiet" }, "No request yet."));
+    figure.replaceChildren(
+      h("figcaption", {}, title), h("p", { class: "quiet" }, "No request yet."));
     return;
   }
   const values = requests.map(valueOf);

@@ -1,4 +1,4 @@
-/** What kept prompts take of memory and disk, and what they have spared since the server started. */
+/** What kept prompts take of memory and disk, and what they have spared since the start. */
 
 import { byId, h } from "./dom.js";
 import { bytes, counted, whole } from "./words.js";
@@ -31,8 +31,9 @@ function spared(counts) {
   const share = Math.floor((100 * kept) / (kept + read));
   const gone = counts.get("flm_prefix_cache_evictions_total") ?? 0;
   const evicted = gone ? ` ${counted(gone, "snapshot")} gave way to others.` : "";
-  return h("p", {}, `Since the start, of all clients: ${share} % of ${whole(kept + read)} tokens of `
-    + `prompts were kept.${evicted}`);
+  const all = whole(kept + read);
+  return h("p", {}, `Since the start, of all clients: ${share} % of ${all} tokens of prompts were `
+    + `kept.${evicted}`);
 }
 
 /** Sums over all labels, by name, of what Prometheus reads. */
