@@ -1,5 +1,5 @@
 """What a node of a model's graph becomes on an NPU: dispatches of kernels, and where each of their
-buffers' bytes come from. One token of one lane.
+buffers' bytes come from. One token of one lane, or many of one prompt.
 
 npu_kernels/<folder>/binding.py has bind(node), which gives the dispatches in order, or none where
 the kernels do not take the node's shape: then a CPU runs its body.
@@ -19,17 +19,17 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 # Who is asked about a function of domain flm, in order; the first that takes the node has it.
 FOLDERS: Mapping[str, tuple[str, ...]] = {
-    "QLinear": ("lm_head", "qlinear", "qlinear8"),
-    "QLinearMin": ("lm_head", "qlinear", "qlinear8"),
+    "QLinear": ("lm_head", "qlinear", "qlinear8", "qgemm", "qgemm8"),
+    "QLinearMin": ("lm_head", "qlinear", "qlinear8", "qgemm", "qgemm8"),
     "RMSNorm": ("rms_norm",),
     "AddRMSNorm": ("rms_norm",),
     "HeadNorm": ("rms_norm",),
     "SwiGLU": ("swiglu",),
-    "Attention": ("attention",),
-    "PackedAttention": ("attention",),
+    "Attention": ("attention", "flash_attention"),
+    "PackedAttention": ("attention", "flash_attention"),
     "CausalConv": ("causal_conv",),
     "CausalConvSilu": ("causal_conv",),
-    "GatedDelta": ("gated_delta",),
+    "GatedDelta": ("gated_delta", "gated_delta_chunk"),
     "GatedRMSNorm": ("gated_rms_norm",),
     "Gate": ("gate",),
 }
@@ -37,12 +37,28 @@ FOLDERS: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    shape: tuple[int, ...]  # of one token of one lane; rows have room for all that a lane may hold
+    """`row`: bytes from a token's values to the next's, where they do not lie one after another."""
+
+    shape: tuple[int, ...]  # of one lane, [1, tokens, values]; rows have room for all it may hold
     dtype: str = "float32"
+    row: int = 0
 
     @property
     def nbytes(self) -> int:
         return prod(self.shape) * np.dtype(self.dtype).itemsize
+
+    @property
+    def tokens(self) -> int:
+        return self.shape[-2]
+
+    @property
+    def token_bytes(self) -> int:
+        return self.nbytes // self.tokens
+
+    @property
+    def apart(self) -> int:
+        """Values from a token's first to the next's."""
+        return self.row // np.dtype(self.dtype).itemsize or self.shape[-1]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,22 +72,29 @@ class Node:
     constants: Mapping[str, Array]  # those of the inputs that the graph holds
     logits: bool = False  # whether it makes the graph's
 
+    @property
+    def tokens(self) -> int:
+        """The first input has a row for each."""
+        return next(iter(self.inputs.values())).tokens
+
 
 @dataclass(frozen=True, slots=True)
 class Value:
     """An input or output of the node by name, from a byte on; any other name is room between the
     node's own dispatches. There is room for all that the design moves: beyond the tensor's end its
-    reads find finite numbers, and nobody reads what it writes.
+    reads find finite numbers, and nobody reads what it writes. `row`: as a Tensor has it, for how
+    the design moves them.
     """
 
     name: str
     start: int = 0
+    row: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """Values side by side in one buffer, each with the byte it begins at, and zeros between them: a
-    host brings them together.
+    """Values side by side in one buffer, each with the byte it begins at and its row there, with
+    zeros between them: a host brings them together.
     """
 
     parts: tuple[tuple[int, Value], ...]
@@ -79,9 +102,10 @@ class Joined:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Constant:
-    """Packed once, as the model is loaded."""
+    """Packed once, as the model is loaded, for all designs that take a node's in this layout."""
 
     pack: Callable[[], Array]
+    layout: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +125,8 @@ Source = Value | Joined | Constant | Memory
 @dataclass(frozen=True, slots=True, eq=False)
 class Binding:
     """One dispatch of a design of folder's manifest. `values` are formulas (manifest.evaluate) over
-    `offset`, the rows that the lane holds before the token, and `length`, those with it.
+    `offset`, where the first token stands, `length`, the rows with the last one, and `first`, how
+    many of the tokens have their rows already.
     """
 
     folder: str

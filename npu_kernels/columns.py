@@ -91,29 +91,46 @@ def program(
     return designs.program(written, [*hosts, *ends], [column.worker for column in columns])
 
 
-def value_by_value(folder: Path, symbol: str, N: int) -> Any:
-    """A kernel of two inputs and an output of N values each, a multiple of RUN: a part of them on
-    one core of each column.
+def rows_of(size: int, start: int, count: int, values: int, apart: int, run: int = RUN) -> Any:
+    """Of a buffer so many values of each of `count` tokens, in runs: from `start` on, and every
+    `apart` values again.
+    """
+    from aie.helpers.taplib import TensorAccessPattern
+
+    if count == 1 or apart == values:
+        return designs.span(size, start, count * values)
+    return TensorAccessPattern((1, size), start, [1, count, values // run, run], [0, apart, run, 1])
+
+
+def value_by_value(folder: Path, symbol: str, N: int, T: int, apart: Sequence[int]) -> Any:
+    """A kernel of two inputs and an output of N values of each of T tokens, a multiple of RUN: a
+    part of them on one core of each column. `apart`: how far each input's tokens are apart.
     """
     from aie import iron
 
     count = columns_of(N // RUN)
     tile = tile_of(N // count, 2 * 3)
-    kernel, types = designs.external(folder, symbol, {"TILE": tile})
+    kernel, types = designs.external(folder, symbol, {"TILE": tile, "N": tile})
+    steps = [*apart, N]
+    sizes = [(T - 1) * step + N for step in steps]
     *inputs, output = (name for name in types if name != "n")
 
     def sequence(buffers: Sequence[Any], ends: Sequence[Sequence[Any]]) -> None:
         *ins, out = buffers
         group = iron.TaskGroup()
         for number, (*fills, drain) in enumerate(ends):
-            own = part(N, count, number)
-            for buffer, fill in zip(ins, fills, strict=True):
-                fill.fill(buffer, tap=own, group=group)
-            drain.drain(out, tap=own, wait=True, group=group)
+            share = N // count
+            *own, to = (
+                rows_of(size, number * share, T, share, step)
+                for size, step in zip(sizes, steps, strict=True)
+            )
+            for buffer, fill, tap in zip(ins, fills, own, strict=True):
+                fill.fill(buffer, tap=tap, group=group)
+            drain.drain(out, tap=to, wait=True, group=group)
         group.finish()
 
     filled, drained = {name: types[name] for name in inputs}, {output: types[output]}
     columns = [
         Column(number, filled, drained, depth=2).calls(kernel, tile) for number in range(count)
     ]
-    return program(sequence, [designs.array(N)] * 3, columns)
+    return program(sequence, [designs.array(size) for size in sizes], columns)

@@ -77,6 +77,12 @@ def closeness(folder: str, expected: Expected, found: Array) -> Closeness:
     return Closeness(expected.name, error, cosine, error <= error_max and cosine >= cosine_min)
 
 
+def together(values: Array, tokens: int, apart: int, count: int) -> Array:
+    """[tokens, count]: `count` of every `apart` values."""
+    places = apart * np.arange(tokens)[:, None] + np.arange(count)
+    return np.asarray(values[places])
+
+
 def spread(random: np.random.Generator, *shape: int) -> Array:
     """Values of very different sizes, of both signs: what rounding trips over."""
     values = random.standard_normal(shape) * np.exp2(random.integers(-8, 3, shape))

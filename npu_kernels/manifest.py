@@ -122,7 +122,12 @@ def evaluate(formula: str, shape: Mapping[str, int]) -> int:
             return int(_OPERATIONS[type(node.op)](value(node.left), value(node.right)))
         raise ValueError(f"{formula!r} is no formula of whole numbers")
 
-    return value(ast.parse(formula, mode="eval").body)
+    return value(_parsed(formula))
+
+
+@cache
+def _parsed(formula: str) -> ast.expr:
+    return ast.parse(formula, mode="eval").body
 
 
 @cache

@@ -114,9 +114,8 @@ def build(
     """Build a model's kernels into its folder, with mlir-aie 1.4.2 and Peano."""
     from flm.cli.planned import npu_graph
     from flm.devices.xrt.build import build
-    from flm.devices.xrt.graph import read
     from flm.devices.xrt.package import KERNELS
-    from flm.devices.xrt.plan import plan_of
+    from flm.devices.xrt.phases import phases_of
     from flm.devices.xrt.toolchains import MlirAie, Simulator
 
     settings = options.settings_of(context)
@@ -125,9 +124,10 @@ def build(
         toolchain = MlirAie()
         toolchain.needed()
     graph, capacity = npu_graph(model, settings)
-    wanted = plan_of(read(graph, capacity)).wanted
-    console.say(f"Building {len(wanted)} kernels")
-    console.say(f"They are in {build(wanted, graph.parent / KERNELS, toolchain)}")
+    for phase in filter(None, phases_of(graph, capacity)):
+        wanted = phase.plan.wanted
+        console.say(f"Building {len(wanted)} kernels for {phase.name}")
+        console.say(f"They are in {build(wanted, graph.parent / KERNELS, toolchain)}")
     console.say(NEVER_RAN)
     device = "npu-sim" if simulate else "npu"
     console.say(f"Next, whether they compute: flm kernels selftest {model} --device {device}")

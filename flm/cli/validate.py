@@ -65,14 +65,14 @@ def _show(machine: Machine, opened: Opened | None, trouble: DeviceUnavailable | 
 
 
 def _print_plan(model: str, settings: Settings) -> None:
-    """Which functions run where, and what a decoded token moves. Nothing of it is run."""
+    """Which functions run where, in each phase, and what that moves. Nothing of it is run."""
     from flm.cli.planned import npu_graph
     from flm.devices.xrt.build import beside
-    from flm.devices.xrt.report import report_of
+    from flm.devices.xrt.report import lines_of, reports_of
     from flm.devices.xrt.toolchains import Simulator
 
     graph, capacity = npu_graph(model, settings)
-    for line in report_of(graph, beside(Simulator()), capacity=capacity).lines():
+    for line in lines_of(reports_of(graph, beside(Simulator()), capacity=capacity)):
         console.say(line)
     console.say(NEVER_RAN)
 

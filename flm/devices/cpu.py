@@ -62,6 +62,8 @@ class CpuBuffer:
 class CpuProgram:
     """One loaded graph. `run` is for one thread; `cancel` may come from any."""
 
+    grid = 1
+
     def __init__(self, session: "onnxruntime.InferenceSession") -> None:
         self._session = session
         self._inputs = _specs(session.get_inputs())

@@ -59,6 +59,13 @@ class Program(Protocol):
     @property
     def outputs(self) -> Mapping[str, TensorSpec]: ...
 
+    @property
+    def grid(self) -> int:
+        """Where it is not 1, a prompt is best read in passes that end at multiples of it; and where
+        there is a state, the numbers of a pass that begins or ends elsewhere are no other's.
+        """
+        ...
+
     def run(self, buffers: Mapping[str, Buffer]) -> None:
         """One pass. `buffers` holds ids, offsets, last, logits and each memory tensor by name.
 

@@ -61,6 +61,8 @@ class NullBuffer:
 
 
 class NullProgram:
+    grid = 1
+
     def __init__(self, memory: list[Memory], vocabulary: int, during: Callable[[], None]) -> None:
         # A size of 0 is one the buffers decide: lanes, tokens, capacity.
         inputs = [TensorSpec(IDS, (0, 0), "int64"), TensorSpec(OFFSETS, (0,), "int32")]

@@ -62,14 +62,15 @@ class Active:
         most = min(request.max_tokens, context_length - sequence.prompt_length)
         return generated, FinishReason.LENGTH if sequence.generated >= most else None
 
-    def check(self, lane: Lane) -> None:
+    def check(self, lane: Lane, grid: int) -> None:
+        """`grid`: its prompt's rows are as any would have them up to a multiple of it."""
         sequence = self.sequence
         length, computed = len(sequence.tokens), sequence.computed
         assert sequence.lane == self.lane
         assert self.lease.offset <= computed
         if self.restored:
             assert lane.rows == computed, f"{lane.rows} rows of {computed} computed"
-            read = min(computed, sequence.prompt_length)
+            read = min(computed, sequence.prompt_length) // grid * grid
             lone = read == 1 and not lane.resident  # read otherwise, so no other may start from it
             assert lone or len(lane.resident) >= read, f"{lane.resident} of {read} read"
             own = sequence.tokens[: len(lane.resident)]  # more than its prompt, if read again

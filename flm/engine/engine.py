@@ -202,7 +202,7 @@ class Engine:
         lent += [self.parking.returning.lane] if self.parking.returning else []
         assert sorted(lent) == busy, "a sequence a lane"
         for active in self._active.values():
-            active.check(self._lanes[active.lane])
+            active.check(self._lanes[active.lane], self.cache.grid)
         self.parking.check()
         self._idle.check()
         self._lanes.check()
@@ -329,6 +329,7 @@ class Engine:
             urgent={active.sequence for active in pressing},
             decode_is_due=self._decode_is_due,
             first_min=self._lanes.layout.first_min,
+            grid=self._runner.grid,
         )
         if step is None:
             return

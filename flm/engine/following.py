@@ -63,9 +63,10 @@ def introduce(newcomer: Active, others: Iterable[Active], gain_min: int) -> bool
     for other in in_order(others):
         shared = shared_length(prompt, other.sequence.request.prompt)
         newcomer.shared[other.id] = shared
-        least, fork = newcomer.lease.offset + gain_min, Boundary(shared, BoundaryKind.FORK)
-        if other.sequence.computed < shared >= least and other.lease.could_keep(fork):
+        least, cut = newcomer.lease.offset + gain_min, other.lease.cut_before(shared)
+        fork = Boundary(cut, BoundaryKind.FORK)
+        if other.sequence.computed < cut >= least and other.lease.could_keep(fork):
             waits = True
-            if other.lease.plan_fork(shared):
+            if other.lease.plan_fork(cut):
                 other.sequence.cuts = other.lease.cuts
     return waits

@@ -161,6 +161,7 @@ def _engine(
         settings,
         replace(limits, bytes=plan.prefix),
         device=device,
+        grid=program.grid,
         say=say,
         warn=warn,
         clock=clock,

@@ -10,6 +10,8 @@
   prompt's, so that none waits forever.
 * A chunk never crosses a cut, and leaves no single token behind: one alone is read otherwise. The
   first ones of a prompt are so long that they end at `first_min`: sooner they are, too.
+* Where a device has a grid, chunks that do not come to a cut end on it, and a token alone is read
+  as any other.
 """
 
 from collections.abc import Collection, Iterable
@@ -87,6 +89,7 @@ def schedule(
     decode_is_due: bool,
     urgent: Collection[Sequence] = (),
     first_min: int = 1,
+    grid: int = 1,
 ) -> Step | None:
     """The next step of sequences in lanes, oldest first; None when there is nothing to compute.
 
@@ -99,7 +102,7 @@ def schedule(
         return Step(tuple(sorted(map(_newest, decoding), key=_lane)), prefill=False)
     if not reading:
         return None
-    return Step((_chunk(rota.next(reading, urgent), chunk_len, first_min),), prefill=True)
+    return Step((_chunk(rota.next(reading, urgent), chunk_len, first_min, grid),), prefill=True)
 
 
 def next_cut(sequence: Sequence) -> int:
@@ -108,11 +111,14 @@ def next_cut(sequence: Sequence) -> int:
     return next(offset for offset in ends if offset > sequence.computed)
 
 
-def _chunk(sequence: Sequence, chunk_len: int, first_min: int) -> Span:
+def _chunk(sequence: Sequence, chunk_len: int, first_min: int, grid: int) -> Span:
     start, cut = sequence.computed, next_cut(sequence)
     least = max(2, first_min - start)
     length = min(max(chunk_len, least), cut - start)
-    if cut - start - length == 1:
+    if grid > 1:
+        fewest, end = -(-(start + least) // grid) * grid, (start + length) // grid * grid
+        length = min(max(end, fewest), cut) - start if start + length < cut else length
+    elif cut - start - length == 1:
         length += 1 if length == least else -1
     assert sequence.lane is not None
     return Span(sequence.lane, start, tuple(sequence.tokens[start : start + length]))

@@ -42,8 +42,8 @@ class PrefixCache:
     `bytes_max` 0 turns it off; `slots_max` None leaves the number of snapshots to the bytes;
     `gain_min` is the least number of tokens that a save must add; `read_min` the fewest that a
     pass may read, and that are left to it therefore; `first_min` the fewest that the first may end
-    at. `ghosts_max` bounds, in bytes, what is known of prompts that are not kept. `transit`: memory
-    is only the way to the disk.
+    at; `grid`: with state, nothing is kept but at multiples of it. `ghosts_max` bounds, in bytes,
+    what is known of prompts that are not kept. `transit`: memory is only the way to the disk.
     """
 
     def __init__(
@@ -58,6 +58,7 @@ class PrefixCache:
         warn: Callable[[str], None],
         read_min: int = 1,
         first_min: int = 1,
+        grid: int = 1,
         policy: Policy = flm,
         interactive_ttl_s: float = INTERACTIVE_TTL_S,
         ghosts_max: int = 0,
@@ -72,6 +73,7 @@ class PrefixCache:
         self.state_bytes = state_bytes
         self.read_min = read_min
         self.first_min = first_min
+        self.grid = grid if state_bytes else 1
         self.log = log
         self.warn = warn
         self.policy = policy

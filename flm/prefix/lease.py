@@ -6,6 +6,7 @@ trie goes, except what the prompt itself outgrows once it keeps.
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -60,7 +61,7 @@ class Lease:
         self.logits = slot.logits if slot and offset == len(prompt.tokens) else None
         self.manners = manners
         self.agent = agent
-        self.boundaries = self._apart(prompt.boundaries, offset, cache)
+        self.boundaries = self._apart(_on_grid(prompt.boundaries, cache.grid), offset, cache)
         self.finding: Finding | None = None  # what was known of the prompt when it was opened
         self.node = node  # where it rests: this one and all above it stay
         self.kept_at: int | None = None  # None: may still be restored from
@@ -105,9 +106,13 @@ class Lease:
             return ()
         return tuple(each.offset for each in self.boundaries if self._adds(each))
 
+    def cut_before(self, offset: int) -> int:
+        """The last place up to there where it can be kept."""
+        return offset - offset % self._cache.grid
+
     def plan_fork(self, offset: int) -> bool:
         """Another prompt parts from this one at `offset`: keep it there too, if it adds enough."""
-        length, cache = len(self.prompt.tokens), self._cache
+        offset, length, cache = self.cut_before(offset), len(self.prompt.tokens), self._cache
         before = [each.offset for each in self.boundaries if each.offset <= offset]
         gain = offset - max([self.offset, *before])
         forks = [each for each in self.boundaries if each.kind is BoundaryKind.FORK]
@@ -304,6 +309,16 @@ class Lease:
                 kept.insert(0, each)
                 after = each.offset
         return tuple(kept)
+
+
+def _on_grid(boundaries: Sequence[Boundary], grid: int) -> Sequence[Boundary]:
+    """Each at the last multiple up to it; of several there the first, which most prompts share."""
+    found: dict[int, Boundary] = {}
+    for each in boundaries:
+        offset = each.offset - each.offset % grid
+        if offset:
+            found.setdefault(offset, replace(each, offset=offset))
+    return tuple(found.values())
 
 
 def mib(size: int) -> str:

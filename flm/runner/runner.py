@@ -43,6 +43,10 @@ class Runner:
         self._running: Step | None = None
         self._lock = Lock()
 
+    @property
+    def grid(self) -> int:
+        return self._program.grid
+
     def run(self, step: Step) -> dict[int, Array]:
         """Logits [vocabulary] float32 by lane, of each span's last token.
 
@@ -53,9 +57,9 @@ class Runner:
         lone = step.prefill and len(first.tokens) == 1
         # A pass of one row adds up in another order than one of several. Where only rows carry
         # over, a lone prefill token runs as two; a state would see it twice, so there a token is
-        # alone only as a whole prompt, and what it leaves is not what a longer prompt's start does.
+        # alone only as a whole prompt, or beyond a grid, and what it leaves is no prompt's start.
         twice = lone and not self._layout.state
-        assert not lone or twice or first.start == 0, f"{first} is a pass of one row"
+        assert not lone or twice or not first.start or self.grid > 1, f"{first} is a lone row"
         self._lanes.ensure(max(span.end for span in step.spans) + twice)
         for span in step.spans:
             assert self._lanes[span.lane].rows >= span.start, f"{span} leaves a gap"
@@ -73,7 +77,9 @@ class Runner:
                 self._running = None
         for span in step.spans:
             as_read = step.prefill and twice == lone and span.end >= self._layout.first_min
-            self._lanes.advance(span.lane, span.tokens, read=as_read)
+            read = max(0, self._read_to(span.end) - span.start) if as_read else 0
+            self._lanes.advance(span.lane, span.tokens[:read], read=True)
+            self._lanes.advance(span.lane, span.tokens[read:], read=False)
         logits = self._logits.array()
         return {span.lane: logits[span.lane, 0] for span in step.spans}
 
@@ -124,6 +130,12 @@ class Runner:
         self._lanes.advance(lane, wanted[resident:], read=True)
         rows = (len(wanted) - resident) * self._layout.row_bytes
         return rows + (self._layout.state_bytes if snapshots else 0)
+
+    def _read_to(self, end: int) -> int:
+        """Up to where rows are those that any longer prompt would have. With a state they come of
+        whole steps of the grid.
+        """
+        return end - end % self.grid if self._layout.state else end
 
     def _read(self, span: Span, *, twice: bool) -> None:
         tokens = span.tokens * 2 if twice else span.tokens

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from npu_kernels.attention.reference import HEADS_MAX, TOKENS, angles
+from npu_kernels.attention.reference import ANGLES, HEADS_MAX, TOKENS, angles
 from npu_kernels.bf16 import bits_of
 from npu_kernels.binding import Array, Binding, Constant, Joined, Memory, Node, Value
 
@@ -13,46 +13,57 @@ NO_WEIGHT = -1e4  # a sink's score so low takes nothing from any row
 
 
 def bind(node: Node) -> tuple[Binding, ...]:
-    _, kv_heads, capacity, width = node.inputs["past_key"].shape
-    attributes, heads = node.attributes, node.attributes["num_heads"]
-    if (
-        not attributes["rotary"]
-        or attributes["window"] != -1
-        or heads > HEADS_MAX * kv_heads
-        or not capacity
-        or node.constants.get("sinks", np.array(NO_WEIGHT)).max() > NO_WEIGHT
-    ):
+    shape = shape_of(node)
+    if node.tokens != 1 or not shape or shape["HEADS"] > HEADS_MAX * shape["KV_HEADS"]:
         return ()
-    cos, sin = node.constants["cos"], node.constants["sin"]
-    turned, room = 2 * cos.shape[1], ROUND * max(ROUNDS_MIN, -(-capacity // ROUND))
-    if width % LANES or turned % LANES:
-        return ()
-    parameters = {
-        "HEADS": heads,
-        "KV_HEADS": kv_heads,
-        "W": width,
-        "R": turned,
-        "C": room,
-        "SCALE": bits_of(attributes["scale"]),
-    }
+    heads, kv_heads, width, room = (shape[name] for name in ("HEADS", "KV_HEADS", "W", "C"))
     arguments = {
-        "qkv": _together(node, heads * width, kv_heads * width),
-        "angles": Constant(lambda: _angles(cos, sin, room)),
+        "qkv": together(node, heads * width, kv_heads * width),
+        "angles": Constant(lambda: angles_of(node, room, ANGLES), f"angles {ANGLES}"),
         "rows": Memory(("past_key", "past_value"), "blocks16"),
         "y": Value("y"),
     }
+    parameters = shape | {"SCALE": bits_of(node.attributes["scale"])}
     values = {"position": "offset", "block": "offset // 16", "rounds": "offset // 64 + 1"}
     return (Binding("attention", "attention", parameters, arguments, values),)
 
 
-def _together(node: Node, wide: int, narrow: int) -> Value | Joined:
+def shape_of(node: Node) -> dict[str, int]:
+    """What designs ask for; nothing where none has it."""
+    _, kv_heads, capacity, width = node.inputs["past_key"].shape
+    attributes = node.attributes
+    if (
+        not attributes["rotary"]
+        or attributes["window"] != -1
+        or not capacity
+        or node.constants.get("sinks", np.array(NO_WEIGHT)).max() > NO_WEIGHT
+    ):
+        return {}
+    turned, room = (
+        2 * node.constants["cos"].shape[1],
+        ROUND * max(ROUNDS_MIN, -(-capacity // ROUND)),
+    )
+    if width % LANES or turned % LANES:
+        return {}
+    return {
+        "HEADS": attributes["num_heads"],
+        "KV_HEADS": kv_heads,
+        "W": width,
+        "R": turned,
+        "C": room,
+    }
+
+
+def together(node: Node, wide: int, narrow: int) -> Value | Joined:
+    """Each token's queries, keys and values, one after another."""
     if node.function == "PackedAttention":
         return Value("query")
     starts = {"query": 0, "key": 4 * wide, "value": 4 * (wide + narrow)}
-    return Joined(tuple((start, Value(name)) for name, start in starts.items()))
+    row = 4 * (wide + 2 * narrow) if node.tokens > 1 else 0
+    return Joined(tuple((start, Value(name, row=row)) for name, start in starts.items()))
 
 
-def _angles(cos: Array, sin: Array, room: int) -> Array:
+def angles_of(node: Node, room: int, unit: int) -> Array:
     """Of as many positions as there is room for tokens."""
-    found = angles(cos[:room], sin[:room])
+    found = angles(node.constants["cos"][:room], node.constants["sin"][:room], unit)
     return np.pad(found, ((0, room - len(found)), (0, 0)))

@@ -33,11 +33,11 @@ def rope(x: Array, cos: Array, sin: Array) -> Array:
     return y
 
 
-def angles(cos: Array, sin: Array) -> Array:
-    """cos and sin [positions, rotary / 2] as records, float32 [positions, a multiple of 64]: cos of
-    all that turns, then sin, whose first half has its sign turned."""
+def angles(cos: Array, sin: Array, unit: int = ANGLES) -> Array:
+    """cos and sin [positions, rotary / 2] as records, float32 [positions, whole units]: cos of all
+    that turns, then sin, whose first half has its sign turned."""
     both = np.concatenate([cos, cos, -sin, sin], axis=1).astype(np.float32)
-    return np.pad(both, ((0, 0), (0, -both.shape[1] % ANGLES)))
+    return np.pad(both, ((0, 0), (0, -both.shape[1] % unit)))
 
 
 def blocks(keys: Array, values: Array) -> Array:
@@ -59,7 +59,14 @@ def rows(blocks: Array, width: int) -> tuple[Array, Array]:
 
 
 def append(key: Array, value: Array, block: Array, slot: int) -> Array:
-    """A block [32 * width] with a token's key and value [width], rounded to bfloat16, at slot."""
+    """A block [32 * width] with a token's key and value [width] at slot: rounded to bfloat16, the
+    small ones to steps of 2^-24 before, which are float16's.
+    """
     keys, values = (each.copy() for each in rows(block[None], len(key)))
-    keys[slot], values[slot] = to_bits(key), to_bits(value)
+    keys[slot], values[slot] = (to_bits(_in_steps(each)) for each in (key, value))
     return np.asarray(blocks(keys, values)[0])
+
+
+def _in_steps(x: Array) -> Array:
+    far = np.float32(0.75)  # where float32 has such steps
+    return np.where(np.abs(x) < 2.0**-14, (x.astype(np.float32) + far) - far, x)

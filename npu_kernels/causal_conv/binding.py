@@ -4,17 +4,25 @@ from npu_kernels.binding import Binding, Constant, Memory, Node, Source, Value
 from npu_kernels.causal_conv.reference import pack
 from npu_kernels.columns import RUN
 
+TOKENS_MAX = 32
+
 
 def bind(node: Node) -> tuple[Binding, ...]:
     weight = node.constants["weight"]  # [channels, 1, taps]
     channels, _, taps = weight.shape
-    if channels % RUN:
+    if channels % RUN or node.tokens > TOKENS_MAX:
         return ()
-    silu = node.function == "CausalConvSilu"
-    parameters = {"T": 1, "N": channels, "TAPS": taps, "SILU": int(silu)}
+    x, silu = node.inputs["x"], node.function == "CausalConvSilu"
+    parameters = {
+        "T": node.tokens,
+        "N": channels,
+        "ROW": x.apart,
+        "TAPS": taps,
+        "SILU": int(silu),
+    }
     arguments: dict[str, Source] = {
-        "x": Value("x"),
-        "weight": Constant(lambda: pack(weight)),
+        "x": Value("x", row=x.row),
+        "weight": Constant(lambda: pack(weight), "taps"),
         "tail": Memory(("tail",), "plain"),
         "y": Value("y"),
     }

@@ -5,8 +5,10 @@ from npu_kernels.columns import RUN
 
 
 def bind(node: Node) -> tuple[Binding, ...]:
-    size = node.inputs["x"].shape[-1]
+    gate = node.inputs["gate"]
+    size = gate.shape[-1]
     if size % RUN:
         return ()
-    arguments = {name: Value(name) for name in ("x", "gate", "y")}
-    return (Binding("gate", "gate", {"N": size}, arguments),)
+    parameters = {"N": size, "T": node.tokens, "ROW": gate.apart}
+    arguments = {"x": Value("x"), "gate": Value("gate", row=gate.row), "y": Value("y")}
+    return (Binding("gate", "gate", parameters, arguments),)

@@ -6,5 +6,5 @@ from typing import Any
 from npu_kernels.columns import value_by_value
 
 
-def build(N: int) -> Any:
-    return value_by_value(Path(__file__).parent, "gate", N)
+def build(N: int, T: int, ROW: int) -> Any:
+    return value_by_value(Path(__file__).parent, "gate", N, T, (N, ROW))

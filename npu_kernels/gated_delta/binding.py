@@ -9,7 +9,7 @@ WIDTH_MAX = 128
 
 def bind(node: Node) -> tuple[Binding, ...]:
     _, heads, width, _ = node.inputs["state"].shape
-    if width % COLUMNS or width > WIDTH_MAX:
+    if node.tokens != 1 or width % COLUMNS or width > WIDTH_MAX:
         return ()
     keys, bias, rate = (
         node.attributes["key_heads"],
@@ -19,7 +19,7 @@ def bind(node: Node) -> tuple[Binding, ...]:
     parameters = {"KH": keys, "H": heads, "W": width, "SCALE": bits_of(node.attributes["scale"])}
     arguments: dict[str, Source] = {
         "inputs": _inputs(keys * width, heads * width, heads),
-        "constants": Constant(lambda: together(bias, rate)),
+        "constants": Constant(lambda: together(bias, rate), "lanes"),
         "state": Memory(("state",), "slices"),
         "y": Value("y"),
     }

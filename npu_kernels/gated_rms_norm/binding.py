@@ -7,14 +7,15 @@ LANES = 16  # values a kernel takes at a time
 
 
 def bind(node: Node) -> tuple[Binding, ...]:
-    weight, (*_, heads, width) = node.constants["weight"], node.attributes["by_head"]
+    weight, (*_, each, width) = node.constants["weight"], node.attributes["by_head"]
+    heads = each * node.tokens
     if width % LANES:
         return ()
     parameters = {"HEADS": heads, "W": width, "EPSILON": bits_of(node.attributes["epsilon"])}
     arguments: dict[str, Source] = {
         "x": Value("x"),
         "gate": Value("gate"),
-        "weight": Constant(lambda: weight),
+        "weight": Constant(lambda: weight, "plain"),
         "y": Value("y"),
     }
     return (Binding("gated_rms_norm", "gated_rms_norm", parameters, arguments),)

@@ -2,17 +2,28 @@
 
 #include "tiles.hpp"
 
+constexpr int32_t WEIGHTS = 4 * 4 * 64; // of a block: their high parts, then their low ones
+
+// Half a tile of weights.
+inline void put_weights(bfloat16 *to, const aie::accum<accfloat, 32> &weights) {
+    const auto p = float32::split(weights.to_vector<float>());
+    aie::store_v(to, p.high);
+    aie::store_v(to + WEIGHTS, p.low);
+}
+
 // sums, tiles [tokens / 8][4][8][8], are begun, or x's block of 32 columns by weights added: x tiles
-// [tokens / 8][32 k / 8][8][8], weights tiles [4 k / 8][4][8][8].
+// [tokens / 8][32 k / 8][8][8], weights tiles [high, low][4 k / 8][4][8][8].
 inline void add_block(float *sums, const bfloat16 *x, const bfloat16 *weights, int32_t tokens,
                       int32_t block, bool begin) {
     for (int32_t eight = 0; eight < tokens / 8; ++eight)
         for (int32_t part = 0; part < 4; ++part) {
             float *place = sums + 64 * (4 * eight + part);
             auto sum = begin ? tiles::zero() : tiles::product(tiles::load(place));
-            for (int32_t k = 0; k < 4; ++k)
-                sum.mac(tiles::load_halves(x + 64 * (32 * eight + 4 * block + k)),
-                        tiles::load_halves(weights + 64 * (4 * k + part)));
+            for (int32_t k = 0; k < 4; ++k) {
+                const bfloat16 *tile = weights + 64 * (4 * k + part);
+                tiles::mac(sum, tiles::load_halves(x + 64 * (32 * eight + 4 * block + k)),
+                           tiles::parts{tiles::load_halves(tile), tiles::load_halves(tile + WEIGHTS)});
+            }
             tiles::store(place, sum.to_vector<float>());
         }
 }

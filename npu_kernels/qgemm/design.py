@@ -20,19 +20,19 @@ GROUPS = (4, 2, 1)  # of rows, whose sums a core keeps: their chunks lie side by
 RUN = 1024  # bytes of a chunk: a transfer's innermost dimension is below 4096
 
 
-def build(T: int, N: int, KB: int) -> Any:
+def build(T: int, N: int, K: int) -> Any:
     kernels = [external(FOLDER, symbol, {"T": T}) for symbol in ("qgemm", "qgemm_finish")]
-    return multiplying(T, N, KB, kernels, CHUNK_BYTES)
+    return multiplying(T, N, K, kernels, CHUNK_BYTES)
 
 
 def multiplying(
-    T: int, N: int, KB: int, kernels: Sequence[tuple[Any, dict[str, Any]]], chunk_bytes: int
+    T: int, N: int, K: int, kernels: Sequence[tuple[Any, dict[str, Any]]], chunk_bytes: int
 ) -> Any:
     """By the kernels that multiply and finish."""
     from aie import iron
     from aie.iron.controlflow import range_
 
-    count = columns_of(N // ROWS)
+    count, slabs = columns_of(N // ROWS), -(-K // COLUMNS)
     held = STACK_BYTES + 2 * chunk_bytes + (512 + 256) * T  # x, and y twice
     most = (DATA_BYTES_MAX - held) // (128 * T)
     some = next(n for n in GROUPS if n <= most and N // ROWS // count % n == 0)
@@ -48,7 +48,7 @@ def multiplying(
         tiles.release(1)
 
     def body(chunks: Any, y: Any, tiles: Any, sums: Any, multiply: Any, finish: Any) -> None:
-        for slab in range_(KB):
+        for slab in range_(slabs):
             x = tiles.acquire(1)
             for each in sums:
                 multiply(chunks.acquire(1), x, each, T, slab)
@@ -64,20 +64,23 @@ def multiplying(
         column = Column(number, {"chunk": types["chunk"]}, {"y": finished["y"]}, depth=2)
         sums = [iron.Buffer(types["sums"], name=f"sums{number}.{n}") for n in range(some)]
         columns.append(column.runs(body, tiles.cons(depth=1), sums, multiply, finish))
-    weights = array(N // ROWS * KB * chunk_bytes, np.uint8)
-    hosts = [array(COLUMNS * T * KB), weights, array(T * N)]
-    return program(_sequence(T, N, KB, some, chunk_bytes), hosts, columns)
+    weights = array(N // ROWS * slabs * chunk_bytes, np.uint8)
+    hosts = [array((T - 1) * K + slabs * COLUMNS), weights, array(T * N)]
+    return program(_sequence(T, N, K, some, chunk_bytes), hosts, columns)
 
 
-def _sequence(T: int, N: int, KB: int, some: int, chunk_bytes: int) -> Any:
+def _sequence(T: int, N: int, K: int, some: int, chunk_bytes: int) -> Any:
     """Round by round, each of `some` groups of rows a core."""
     from aie import iron
     from aie.helpers.taplib import TensorAccessPattern
 
+    count = -(-K // COLUMNS)
+
     def sequence(buffers: Sequence[Any], ends: Sequence[Sequence[Any]]) -> None:
         x, weights, y = buffers
         (into_rows,), *cores = ends
-        slabs = TensorAccessPattern(x.shape, 0, [KB, T, COLUMNS], [COLUMNS, KB * COLUMNS, 1])
+        # Beyond a token's values are the next one's, by which nothing is multiplied.
+        slabs = TensorAccessPattern(x.shape, 0, [count, T, COLUMNS], [COLUMNS, K, 1])
         share = N // ROWS // len(cores)
         for start in range(0, share, some):
             group = iron.TaskGroup()
@@ -87,8 +90,8 @@ def _sequence(T: int, N: int, KB: int, some: int, chunk_bytes: int) -> Any:
                 four, place = divmod(own, CORES)
                 chunks = TensorAccessPattern(
                     weights.shape,
-                    (four * KB * CORES + place) * chunk_bytes,
-                    [KB, some * chunk_bytes // RUN, RUN],
+                    (four * count * CORES + place) * chunk_bytes,
+                    [count, some * chunk_bytes // RUN, RUN],
                     [CORES * chunk_bytes, RUN, 1],
                 )
                 into_chunks.fill(weights, tap=chunks, group=group)

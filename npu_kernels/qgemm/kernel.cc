@@ -16,7 +16,7 @@ inline void weights_of(const uint8_t *codes, const bfloat16 *scale, const bfloat
         for (int32_t half = 0; half < 2; ++half) {
             const auto both = pairs.extract<32>(half).unpack();
             const auto code = above_128(odd ? aie::downshift(both, 4) : aie::bit_and(15, both));
-            aie::store_v(to + 256 * k + 32 * half, aie::mac(least, code, d).to_vector<bfloat16>());
+            put_weights(to + 256 * k + 32 * half, aie::mac(least, code, d));
         }
     }
 }
@@ -26,7 +26,7 @@ extern "C" void qgemm(const uint8_t *chunk, const bfloat16 *x, float *sums, int3
     aie::set_rounding(aie::rounding_mode::conv_even);
     const auto *scales = (const bfloat16 *)chunk, *minimums = scales + 256;
     for (int32_t block = 0; block < 8; ++block) {
-        alignas(64) bfloat16 weights[4 * 4 * 64];
+        alignas(64) bfloat16 weights[2 * WEIGHTS];
         for (int32_t part = 0; part < 4; ++part) {
             const int32_t place = 32 * block + 8 * part;
             weights_of(chunk + 1024 + 512 * block + 64 * (part & 1), scales + place,

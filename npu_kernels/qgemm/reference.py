@@ -1,4 +1,4 @@
-"""QLinear in 4 bits of many tokens. The kernels round activations and weights to bfloat16."""
+"""QLinear in 4 bits of many tokens. The kernels round activations to bfloat16."""
 
 from typing import Any
 

@@ -8,7 +8,7 @@ extern "C" void qgemm8(const uint8_t *chunk, const bfloat16 *x, float *sums, int
     aie::set_rounding(aie::rounding_mode::conv_even);
     const auto *scales = (const bfloat16 *)chunk, *minimums = scales + 256;
     for (int32_t block = 0; block < 8; ++block) {
-        alignas(64) bfloat16 weights[4 * 4 * 64];
+        alignas(64) bfloat16 weights[2 * WEIGHTS];
         for (int32_t part = 0; part < 4; ++part) {
             const int32_t place = 32 * block + 8 * part;
             weights_of(chunk + 1024 + 1024 * block + 64 * part, scales + place, minimums + place, 4,

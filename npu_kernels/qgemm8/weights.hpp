@@ -18,8 +18,8 @@ inline void weights_of(const uint8_t *codes, const bfloat16 *scale, const bfloat
         for (int32_t half = 0; half < 2; ++half) {
             const auto code = eight.extract<32>(half).unpack();
             const auto high = aie::mac(least, above_128(aie::downshift(code, 4)), d16);
-            const auto both = aie::mac(high, above_128(aie::bit_and(15, code)), d);
-            aie::store_v(to + 256 * k + 32 * half, both.to_vector<bfloat16>());
+            put_weights(to + 256 * k + 32 * half,
+                        aie::mac(high, above_128(aie::bit_and(15, code)), d));
         }
     }
 }

@@ -34,18 +34,25 @@ def bind(node: Node) -> tuple[Binding, ...]:
 
 
 def bound(node: Node, product: Product) -> tuple[Binding, ...]:
-    attributes, parameters = node.attributes, {name: node.attributes[name] for name in "NK"}
+    parameters = {name: node.attributes[name] for name in "NK"}
     kernel = manifest(product.folder).kernel(product.design)
-    if (
-        (attributes["bits"], attributes["block_size"]) != (product.bits, product.block)
-        or "codes" not in node.constants
-        or ("minimum" in node.inputs and not product.minimum)
-        or kernel.data_bytes(parameters) > DATA_BYTES_MAX
-    ):
+    weights = weights_of(node, product)
+    if not weights or node.tokens > 1 or kernel.data_bytes(parameters) > DATA_BYTES_MAX:
         return ()
-    weights = Constant(partial(_packed, node, product))
     arguments: dict[str, Source] = {"x": Value("x"), "weights": weights, "y": Value("y")}
     return (Binding(product.folder.name, product.design, parameters, arguments),)
+
+
+def weights_of(node: Node, product: Product) -> Constant | None:
+    """In chunks, which are the same for one token and for many; None: it takes others."""
+    stored = node.attributes["bits"], node.attributes["block_size"]
+    if (
+        stored != (product.bits, product.block)
+        or "codes" not in node.constants
+        or ("minimum" in node.inputs and not product.minimum)
+    ):
+        return None
+    return Constant(partial(_packed, node, product), "chunks")
 
 
 def _packed(node: Node, product: Product) -> Array:

@@ -5,8 +5,11 @@ from npu_kernels.columns import RUN
 
 
 def bind(node: Node) -> tuple[Binding, ...]:
-    size = node.inputs["gate"].shape[-1]
+    gate, up = node.inputs["gate"], node.inputs["up"]
+    size, alike = gate.shape[-1], gate.row == up.row
     if size % RUN:
         return ()
-    arguments = {name: Value(name) for name in ("gate", "up", "y")}
-    return (Binding("swiglu", "swiglu", {"N": size}, arguments),)
+    parameters = {"N": size, "T": node.tokens, "ROW": gate.apart if alike else size}
+    row = gate.row if alike else 0
+    arguments = {"gate": Value("gate", row=row), "up": Value("up", row=row), "y": Value("y")}
+    return (Binding("swiglu", "swiglu", parameters, arguments),)

@@ -1,4 +1,4 @@
-"""SwiGLU of one token: up to eight cores, each with a part of the values."""
+"""SwiGLU of one token or many: up to eight cores, each with a part of the values."""
 
 from pathlib import Path
 from typing import Any
@@ -6,5 +6,5 @@ from typing import Any
 from npu_kernels.columns import value_by_value
 
 
-def build(N: int) -> Any:
-    return value_by_value(Path(__file__).parent, "swiglu", N)
+def build(N: int, T: int, ROW: int) -> Any:
+    return value_by_value(Path(__file__).parent, "swiglu", N, T, (ROW, ROW))

@@ -93,18 +93,36 @@ class LocalModel:
         part.to_host(rows)
         return part.array()[0, :, rows.start : rows.stop].copy()
 
+    def forget(self) -> None:
+        """As before any token: no state."""
+        for tensor in self._graph.emitted.layout.state:
+            self.memory[tensor.name].array()[...] = 0
+            self.memory[tensor.name].to_device()
+
+    def reads(self, ids: npt.NDArray[np.int64], count: int, after: int) -> None:
+        """A prompt of `count` tokens in one pass, and `after` tokens decoded: the logits that the
+        CPU's graph gives, on lane 0.
+        """
+        self.forget()
+        self._alike(self.run(ids[:count], 0)[0], self._graph.read(ids[:count], [count]), count)
+        for offset in range(count, count + after):
+            token = [ids[offset]]
+            self._alike(self.run(token, offset)[0], self._graph.run(token, offset)[0], offset)
+
+    @staticmethod
+    def _alike(got: npt.NDArray[np.float32], wanted: npt.NDArray[np.float32], where: int) -> None:
+        assert cosine(got, wanted) >= 0.9999, where
+        second, first = np.sort(wanted)[-2:]
+        assert first - second <= 0.5 or got.argmax() == wanted.argmax(), where
+
     def decodes(self, ids: npt.NDArray[np.int64], start: int, count: int) -> None:
         """Teacher-forced: after `start` tokens read into fresh memory, each next one gives the
         logits that the CPU's graph gives, on lane 0.
         """
         graph = self._graph
-        for tensor in graph.emitted.layout.state:
-            self.memory[tensor.name].array()[...] = 0
-            self.memory[tensor.name].to_device()
+        self.forget()
         graph.read(ids[:start], [start])
         self.run(ids[:start], 0)
         for offset in range(start, start + count):
-            (wanted,), (got,) = graph.run([ids[offset]], offset), self.run([ids[offset]], offset)
-            assert cosine(got, wanted) >= 0.9999, offset
-            second, first = np.sort(wanted)[-2:]
-            assert first - second <= 0.5 or got.argmax() == wanted.argmax(), offset
+            token = [ids[offset]]
+            self._alike(self.run(token, offset)[0], graph.run(token, offset)[0], offset)

@@ -25,6 +25,8 @@ WORK_S = 2  # a pass that computes
 
 
 class StandInProgram:
+    grid = 1
+
     def __init__(self, graph: Path) -> None:
         self._trouble = graph.with_name("trouble")
         self._go_on: Callable[[], bool] = lambda: True

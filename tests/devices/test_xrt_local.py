@@ -11,7 +11,7 @@ from flm.devices.xrt.buffers import Span
 from flm.devices.xrt.build import beside
 from flm.devices.xrt.graph import read
 from flm.devices.xrt.plan import Dispatch, HostPart, plan_of
-from flm.devices.xrt.report import report_of
+from flm.devices.xrt.report import reports_of
 from flm.devices.xrt.toolchains import Simulator
 from flm.errors import DeviceLost, PassCancelled
 from flm.graph.weights.gguf import GgufFile
@@ -168,7 +168,7 @@ def test_a_pass_ends_where_it_is_told_to_and_the_next_is_whole(model: LocalModel
 
 @needs_compiler
 def test_what_a_token_reads_is_what_the_report_says(model: LocalModel, folder: Path) -> None:
-    report = report_of(folder / "graph.onnx", beside(Simulator()), capacity=CAPACITY)
+    report, _ = reports_of(folder / "graph.onnx", beside(Simulator()), capacity=CAPACITY)
     assert report.on_cpu == dict(Counter(ON_CPU))
     assert report.on_npu["QLinearMin"] == 12
     assert (report.dispatches, report.host_parts) == (28, 1)

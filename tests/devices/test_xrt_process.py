@@ -85,7 +85,7 @@ def trouble(tmp_path: Path, what: str) -> None:
         Run(1, 77, ("ids", "keys"), (1, 0, 1, 3, 0, 1)),
         Close(),
         Done(),
-        Loaded((SPEC,), ()),
+        Loaded((SPEC,), (), 32),
         Failed("NoRoom", "no memory", "more of it"),
     ],
     ids=lambda message: type(message).__name__,

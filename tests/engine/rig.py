@@ -136,6 +136,7 @@ class Rig:
             warn=self.log.append,
             read_min=layout.read_min,
             first_min=layout.first_min,
+            grid=self.runner.grid,
             disk=disk,
         )
         self.parked = Parked(

@@ -71,7 +71,7 @@ def test_the_design(tokens: int, channels: int, taps: int) -> None:
     for silu in (1, 0):
         x, before = spread(random, tokens, channels), tail.copy()
         y = unwritten(x.shape)
-        parameters = {"T": tokens, "N": channels, "TAPS": taps, "SILU": silu}
+        parameters = {"T": tokens, "N": channels, "ROW": channels, "TAPS": taps, "SILU": silu}
         counters = dispatch(rig, "causal_conv", parameters, [x, weight, tail, y])
         exact, following = reference.causal_conv(x.astype(np.float64), weight, before, bool(silu))
         rig.check(y, exact)
@@ -83,7 +83,7 @@ def test_the_design(tokens: int, channels: int, taps: int) -> None:
 def test_the_design_as_a_package(machine: fakexrt.Machine, tmp_path: Path) -> None:
     """The tail stays on the device from run to run."""
     random, rig, channels, taps = np.random.default_rng(5), Rig("causal_conv"), 128, 4
-    parameters = {"T": 1, "N": channels, "TAPS": taps, "SILU": 1}
+    parameters = {"T": 1, "N": channels, "ROW": channels, "TAPS": taps, "SILU": 1}
     image = Simulated(design.__name__, parameters).image()
     path = tmp_path / "design.xclbin"
     path.write_bytes(write(image, IDENTITY, columns=8))

@@ -32,6 +32,6 @@ def test_each_value_is_right_on_its_own(sanitize: bool) -> None:
 def test_the_design(n: int) -> None:
     random, rig = np.random.default_rng(n), Rig("gate")
     x, gates, y = spread(random, n), spread(random, n), unwritten(n)
-    counters = dispatch(rig, "gate", {"N": n}, [x, gates, y])
+    counters = dispatch(rig, "gate", {"N": n, "T": 1, "ROW": n}, [x, gates, y])
     rig.check(y, reference.gate(x.astype(np.float64), gates.astype(np.float64)))
     assert (counters.bytes_read, counters.bytes_written) == (8 * n, 4 * n)

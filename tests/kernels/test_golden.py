@@ -21,9 +21,10 @@ from tests.kernels.host import needs_compiler
 EPSILON = bits_of(1e-5)
 # Of each design, parameters that a simulator is done with at once.
 SMALL = {
-    "rms_norm": {"N": 64, "HEADS": 2, "EPSILON": EPSILON},
+    "rms_norm": {"N": 64, "HEADS": 2, "T": 3, "ROW": 192, "EPSILON": EPSILON},
     "add_rms_norm": {"N": 64, "EPSILON": EPSILON},
-    "swiglu": {"N": 64},
+    "residual_sum": {"N": 64, "T": 3},
+    "swiglu": {"N": 128, "T": 3, "ROW": 256},
     "qlinear": {"N": 64, "K": 288},
     "qlinear8": {"N": 64, "K": 288},
     "qlinear8_by16": {"N": 64, "K": 288},
@@ -44,13 +45,14 @@ SMALL = {
         "C": 64,
         "SCALE": bits_of(0.2),
     },
-    "causal_conv": {"T": 8, "N": 128, "TAPS": 4, "SILU": 1},
+    "rotary": {"T": 32, "HEADS": 4, "KV_HEADS": 2, "W": 32, "R": 16, "C": 64},
+    "causal_conv": {"T": 8, "N": 128, "ROW": 192, "TAPS": 4, "SILU": 1},
     "gated_delta": {"KH": 2, "H": 4, "W": 32, "SCALE": bits_of(0.2)},
     "gated_rms_norm": {"HEADS": 6, "W": 64, "EPSILON": EPSILON},
-    "gate": {"N": 64},
-    "qgemm": {"T": 8, "N": 128, "KB": 1},
-    "qgemm8": {"T": 8, "N": 128, "KB": 1},
-    "qgemm8_by16": {"T": 8, "N": 128, "KB": 1},
+    "gate": {"N": 64, "T": 2, "ROW": 128},
+    "qgemm": {"T": 8, "N": 128, "K": 288},
+    "qgemm8": {"T": 8, "N": 128, "K": 288},
+    "qgemm8_by16": {"T": 8, "N": 128, "K": 288},
     "gated_delta_chunk": {"KH": 2, "H": 4, "W": 32, "SCALE": bits_of(0.25)},
 }
 DESIGNS = {each.wanted.design: each.wanted for each in shaped()}

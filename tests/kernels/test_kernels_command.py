@@ -14,7 +14,7 @@ from flm.devices.xrt.package import Wanted
 from flm.devices.xrt.toolchains import Simulator
 from npu_kernels.bf16 import bits_of
 
-NORM = {"N": 64, "HEADS": 1, "EPSILON": 0}
+NORM = {"N": 64, "HEADS": 1, "T": 1, "ROW": 64, "EPSILON": 0}
 
 
 @pytest.fixture

@@ -23,9 +23,11 @@ def test_a_models_kernels_are_built_and_listed(
     assert run(["kernels", "build", MODEL, "--simulate", *LENGTH]) == 0
     assert "No kernel of this version has run on an NPU yet" in capsys.readouterr().out
     assert run(["kernels", "list", "--json"]) == 0
-    (package,) = json.loads(capsys.readouterr().out)["packages"]
-    assert package["kind"] == "simulated"
-    assert any(kernel.startswith("attention with C 576") for kernel in package["kernels"])
+    packages = json.loads(capsys.readouterr().out)["packages"]
+    assert [package["kind"] for package in packages] == ["simulated"] * 2
+    for kernel in ("attention with C 576", "flash_attention with C 576", "rotary with C 576"):
+        (found,) = (p for p in packages if any(k.startswith(kernel) for k in p["kernels"]))
+        assert any(each.startswith("qgemm") for each in found["kernels"]) == (kernel[0] != "a")
 
 
 def test_what_would_run_where_is_said(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -33,7 +35,8 @@ def test_what_would_run_where_is_said(home: Path, capsys: pytest.CaptureFixture[
     said = capsys.readouterr().out
     assert "decode on the NPU: 6 AddRMSNorm" in said
     assert "QEmbeddingMin" in said.partition("decode on the CPU")[2]
-    assert "MB read by kernels" in said
+    assert "prefill on the NPU: 6 AddRMSNorm" in said
+    assert said.count("MB read by kernels") == 2
 
 
 def test_without_the_compilers_nothing_is_begun(

@@ -97,7 +97,7 @@ def test_the_design(name: str, tokens: int, rows: int, slabs: int) -> None:
     chunks = weights(random, name, rows, 256 * slabs)
     x = random.standard_normal((tokens, 256 * slabs)).astype(np.float32)
     y = unwritten((tokens, rows))
-    parameters = {"T": tokens, "N": rows, "KB": slabs}
+    parameters = {"T": tokens, "N": rows, "K": 256 * slabs}
     counters = dispatch(rig, name, parameters, [x, chunks, y])
     rig.check(y, EXACT[name](x, chunks))
     assert (counters.bytes_read - chunks.nbytes) % x.nbytes == 0, "weights are read once"
@@ -110,6 +110,6 @@ def test_real_shapes(name: str, model: str) -> None:
     """Some rows of the longest product."""
     random, rig = np.random.default_rng(3), rig_of(name)
     shape = rig.manifest.shapes[model]
-    chunks = weights(random, name, 64, 256 * shape["KB"])
-    x = held(random.standard_normal((shape["T"], 256 * shape["KB"])).astype(np.float32))
+    chunks = weights(random, name, 64, shape["K"])
+    x = held(random.standard_normal((shape["T"], shape["K"])).astype(np.float32))
     rig.check(run(rig, name, x, chunks), EXACT[name](x, chunks))

@@ -78,7 +78,9 @@ def designed(n: int, heads: int) -> None:
     x, residual, weight = spread(random, heads, n), spread(random, n), spread(random, n)
     constants = {"N": n, "EPSILON": bits_of(EPSILON)}
     y, total = unwritten((heads, n)), unwritten(n)
-    counters = dispatch(rig, "rms_norm", {**constants, "HEADS": heads}, [x, weight, y])
+    counters = dispatch(
+        rig, "rms_norm", {**constants, "HEADS": heads, "T": 1, "ROW": n * heads}, [x, weight, y]
+    )
     rig.check(y, reference.rms_norm(x.astype(np.float64), weight, EPSILON))
     assert counters.bytes_read == x.nbytes + weight.nbytes
     buffers = [x[0], residual, weight, y[0], total]

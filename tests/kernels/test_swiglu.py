@@ -46,7 +46,7 @@ def test_mixed_sizes() -> None:
 def designed(n: int) -> None:
     random, rig = np.random.default_rng(2), Rig("swiglu")
     gate, up, y = spread(random, n), spread(random, n), unwritten(n)
-    dispatch(rig, "swiglu", {"N": n}, [gate, up, y])
+    dispatch(rig, "swiglu", {"N": n, "T": 1, "ROW": n}, [gate, up, y])
     rig.check(y, reference.swiglu(gate.astype(np.float64), up))
 
 

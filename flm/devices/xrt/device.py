@@ -88,6 +88,7 @@ class XrtProgram:
         self._device, self._number = device, number
         self._inputs = {spec.name: spec for spec in loaded.inputs}
         self._outputs = {spec.name: spec for spec in loaded.outputs}
+        self.grid = loaded.grid
         self._running: int | None = None
         self._lock = Lock()
 

@@ -1,4 +1,5 @@
-"""A model's graph as the plan reads it: nodes of domain flm with shapes for one token of one lane.
+"""A model's graph as a plan reads it: nodes of domain flm with shapes for so many tokens of one
+lane.
 
 onnxruntime finds the shapes, over a copy of the graph that has weights for inputs: nothing of them
 is loaded.
@@ -6,13 +7,14 @@ is loaded.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from flm.core.tensor import TensorSpec
 from flm.devices.device import LOGITS, Array
 from npu_kernels.binding import Node, Tensor
 
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     import onnx
 
 OURS = "flm"
-SIZES = {"B": 1, "T": 1}
+NO_ROWS: Mapping[str, int] = {}
 _DTYPES = {"float": "float32", "double": "float64"}
 
 
@@ -30,19 +32,29 @@ class Graph:
     folder: Path  # where they are
     tensors: Mapping[str, Tensor]  # every value but constants
     constants: Mapping[str, Array]  # weights are mapped, not read
+    tokens: int = 1
 
-    def node(self, proto: onnx.NodeProto) -> Node:
+    def node(self, proto: onnx.NodeProto, rows: Mapping[str, int] = NO_ROWS) -> Node:
+        """`rows`: of values whose tokens do not lie one after another."""
         from onnx import helper
 
         inputs, outputs = self._named(proto)
         return Node(
             proto.op_type,
             {a.name: helper.get_attribute_value(a) for a in proto.attribute},
-            {formal: self.tensor(name) for formal, name in inputs.items()},
+            {f: replace(self.tensor(name), row=rows.get(name, 0)) for f, name in inputs.items()},
             {formal: self.tensors[name] for formal, name in outputs.items()},
             {f: self.constants[name] for f, name in inputs.items() if name in self.constants},
             LOGITS in proto.output,
         )
+
+    @property
+    def inputs(self) -> dict[str, TensorSpec]:
+        return _specs(self.model.graph.input)
+
+    @property
+    def outputs(self) -> dict[str, TensorSpec]:
+        return _specs(self.model.graph.output)
 
     def names(self, proto: onnx.NodeProto) -> Mapping[str, str]:
         """The graph's names of a node's inputs and outputs, by the function's own."""
@@ -65,13 +77,28 @@ class Graph:
         return self.tensors[name]
 
 
-def read(path: Path, capacity: int) -> Graph:
+def read(path: Path, capacity: int, tokens: int = 1) -> Graph:
     """`capacity`: rows that a lane may hold."""
     import onnx
 
     model = onnx.load(str(path), load_external_data=False)
-    tensors = _tensors(model, capacity)
-    return Graph(model, path.parent, tensors, _constants(model, path.parent))
+    tensors = _tensors(model, capacity, tokens)
+    return Graph(model, path.parent, tensors, _constants(model, path.parent), tokens)
+
+
+def _specs(values: Iterable[onnx.ValueInfoProto]) -> dict[str, TensorSpec]:
+    """Symbolic sizes are given as 0."""
+    from onnx import helper
+
+    types = {value.name: value.type.tensor_type for value in values}
+    return {
+        name: TensorSpec(
+            name,
+            tuple(size.dim_value for size in type.shape.dim),
+            helper.tensor_dtype_to_np_dtype(type.elem_type).name,
+        )
+        for name, type in types.items()
+    }
 
 
 def _constants(model: onnx.ModelProto, folder: Path) -> dict[str, Array]:
@@ -92,14 +119,16 @@ def _constants(model: onnx.ModelProto, folder: Path) -> dict[str, Array]:
     return found
 
 
-def _tensors(model: onnx.ModelProto, capacity: int) -> dict[str, Tensor]:
+def _tensors(model: onnx.ModelProto, capacity: int, tokens: int) -> dict[str, Tensor]:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 3
     session = onnxruntime.InferenceSession(
-        _without_weights(model).SerializeToString(), options, providers=["CPUExecutionProvider"]
+        _without_weights(model, tokens).SerializeToString(),
+        options,
+        providers=["CPUExecutionProvider"],
     )
     return {
         each.name: Tensor(
@@ -110,18 +139,18 @@ def _tensors(model: onnx.ModelProto, capacity: int) -> dict[str, Tensor]:
     }
 
 
-def _without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
-    """For one token of one lane; every value leaves it."""
+def _without_weights(model: onnx.ModelProto, tokens: int) -> onnx.ModelProto:
+    """For so many tokens of one lane; every value leaves it."""
     import onnx
     from onnx import helper
 
     bare = onnx.ModelProto()
     bare.CopyFrom(model)
-    graph = bare.graph
+    graph, sizes = bare.graph, {"B": 1, "T": tokens}
     for value in graph.input:
         for size in value.type.tensor_type.shape.dim:
-            if size.dim_param in SIZES:
-                size.dim_value = SIZES[size.dim_param]
+            if size.dim_param in sizes:
+                size.dim_value = sizes[size.dim_param]
     weights = [tensor for tensor in graph.initializer if tensor.external_data]
     small = [tensor for tensor in graph.initializer if not tensor.external_data]
     del graph.initializer[:]

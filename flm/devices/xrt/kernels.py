@@ -28,11 +28,15 @@ class Kernel:
     ) -> None:
         self.entry, self._xrt, self._handle, self._instructions = entry, xrt, handle, instructions
         self._words = instructions.array.view(np.uint32)
+        self._values: Mapping[str, int] = {}
         self._words[:] = entry.instructions
         instructions.to_device()
 
     def at(self, values: Mapping[str, int]) -> None:
         """Runs that start from now on are at these values."""
+        if values == self._values:
+            return
+        self._values = dict(values)
         words = self.entry.words(**values)
         lines = np.unique(np.flatnonzero(words != self._words) // LINE_WORDS)
         self._words[:] = words

@@ -1,22 +1,21 @@
-"""A lane's token, step by step: runs and bindings are made once, for as long as its memory stays
-where it is.
+"""A lane's token, or a chunk of its prompt, step by step: runs and bindings are made once, for as
+long as its memory stays where it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from flm.devices.cpu import CpuBuffer
-from flm.devices.device import OUT
-from flm.devices.xrt.kernels import Kernel, Run
+from flm.devices.device import OUT, Array
 from flm.devices.xrt.memory import BOTH, Twin
-from flm.devices.xrt.plan import Copied, Place
+from flm.devices.xrt.plan import Place
 from flm.devices.xrt.ready import ReadyDispatch, ReadyPart, ReadyPlan
 from npu_kernels.binding import Constant, Memory
 from npu_kernels.manifest import evaluate
 
-Values = Mapping[str, str]  # formulas over offset and length
+Known = Mapping[str, int]  # what formulas of values are over
 ALL = range(2**31)  # rows, however many a lane has
 
 
@@ -32,44 +31,41 @@ class Lane:
     ) -> None:
         self._number, self._ready = number, plan
         self._memory, self._twins = memory, twins
-        self._changing: dict[str, tuple[Kernel, Values]] = {}  # kernels, from token to token
-        self._steps: list[Callable[[], None]] = []
+        self._steps: list[Callable[[Known], None]] = []
         for ready in plan.steps:
             if isinstance(ready, ReadyPart):
                 self._steps.append(self._part(ready))
             else:
                 self._steps.append(self._dispatch(ready))
 
-    def run(self, offset: int, go_on: Callable[[], bool]) -> bool:
-        """Whether it came to the end; memory is half-written if it did not."""
-        known = {"offset": offset, "length": offset + 1}
-        for kernel, values in self._changing.values():
-            kernel.at({name: evaluate(formula, known) for name, formula in values.items()})
+    def run(self, rows: range, go_on: Callable[[], bool], *, logits: bool = True) -> bool:
+        """The tokens of these rows, which are of one chunk. Whether it came to the end; memory is
+        half-written if it did not.
+        """
+        plan = self._ready.plan
+        start = rows.start - rows.start % plan.tokens
+        first = rows.start - start
+        known = {"offset": start, "length": start + plan.tokens, "first": first}
         for twin in dict.fromkeys(self._twins.values()):
-            twin.advance(self._number, range(offset, offset + 1))
-        for step in self._steps:
+            twin.advance(self._number, rows)
+        for step in self._steps if logits else self._steps[: plan.for_memory]:
             if not go_on():
                 return False
-            step()
-        self._fetch(self._ready.plan.fetched)
+            step(known)
+        if logits:
+            self._fetch(plan.fetched)
         return True
 
     def close(self) -> None:
         """No run is left, whoever still knows of the lane."""
         self._steps.clear()
-        self._changing.clear()
 
-    def _fetch(self, rooms: Sequence[str]) -> None:
+    def _fetch(self, rooms: Iterable[str]) -> None:
         for room in rooms:
             self._ready.rooms[room].from_device()
 
-    def _dispatch(self, ready: ReadyDispatch) -> Callable[[], None]:
-        kernel, step = ready.kernel, ready.step
-        if values := step.binding.values:
-            name = kernel.entry.name
-            known = self._changing.setdefault(name, (kernel, values))
-            assert known[1] == values, f"{name} is asked for two values of one token"
-        spans = []
+    def _dispatch(self, ready: ReadyDispatch) -> Callable[[Known], None]:
+        kernel, step, spans = ready.kernel, ready.step, []
         for argument in kernel.entry.arguments:
             source = step.arguments[argument.name]
             if isinstance(source, Place):
@@ -79,30 +75,37 @@ class Lane:
             else:
                 assert isinstance(source, Constant)
                 spans.append(ready.constants[argument.name])
-        run = kernel.run(spans)
-        return (lambda: self._joined(step.fetched, step.copies, run)) if step.copies else run
+        run, values = kernel.run(spans), step.binding.values
+        copies = [
+            [self._ready.bytes_at(p, each.tokens, each.nbytes) for p in (each.target, each.source)]
+            for each in step.copies
+        ]
+        joined = {each.target.room for each in step.copies}
 
-    def _joined(self, fetched: Sequence[str], copies: Sequence[Copied], run: Run) -> None:
-        self._fetch(fetched)
-        for copied in copies:
-            self._bytes(copied.target, copied.nbytes)[:] = self._bytes(copied.source, copied.nbytes)
-        for room in {copied.target.room for copied in copies}:
-            self._ready.rooms[room].to_device()
-        run()
+        def dispatch(known: Known) -> None:
+            self._fetch(step.fetched)
+            for target, source in copies:
+                target[...] = source
+            for room in joined:
+                self._ready.rooms[room].to_device()
+            kernel.at({name: evaluate(formula, known) for name, formula in values.items()})
+            run()
 
-    def _bytes(self, place: Place, nbytes: int) -> Any:
-        return self._ready.rooms[place.room].array[place.start : place.start + nbytes]
+        return dispatch
 
-    def _part(self, ready: ReadyPart) -> Callable[[], None]:
+    def _part(self, ready: ReadyPart) -> Callable[[Known], None]:
         step, binding = ready.step, ready.session.io_binding()
+        gaps: list[tuple[Array, Array]] = []  # what it takes without them, and where that is
         for name in step.inputs:
-            binding.bind_ortvalue_input(name, self._value(name))
+            binding.bind_ortvalue_input(name, self._value(name, gaps))
         for name in step.outputs:
-            binding.bind_ortvalue_output(name, self._value(name))
+            binding.bind_ortvalue_output(name, self._value(name, gaps))
         shared = [name for name in map(_memory_name, step.inputs) if name in self._twins]
 
-        def run() -> None:
+        def run(known: Known) -> None:
             self._fetch(step.fetched)
+            for target, source in gaps:
+                target[...] = source
             for name in shared:
                 self._twins[name].pull(BOTH, self._number, ALL)
             ready.session.run_with_iobinding(binding)
@@ -111,12 +114,16 @@ class Lane:
 
         return run
 
-    def _value(self, name: str) -> Any:
+    def _value(self, name: str, gaps: list[tuple[Array, Array]]) -> Any:
         import onnxruntime
 
         if (memory := _memory_name(name)) in self._memory:
             return self._memory[memory].value
-        return onnxruntime.OrtValue.ortvalue_from_numpy(self._ready.array(name))
+        array = self._ready.array(name)
+        if not array.flags.c_contiguous:
+            gaps.append((array.copy(), array))
+            array = gaps[-1][0]
+        return onnxruntime.OrtValue.ortvalue_from_numpy(array)
 
 
 def _memory_name(name: str) -> str:

@@ -96,6 +96,7 @@ class Done:
 class Loaded:
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
+    grid: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,10 @@
-"""What one token of one lane takes: dispatches of kernels, and between them parts of the graph for
-the CPU, in the graph's order.
+"""What a token, or a chunk of a prompt, takes of one lane: dispatches of kernels, and between them
+parts of the graph for the CPU, in the graph's order.
 
 A value that a dispatch or another part needs has a room; what only cuts or picks (Split along the
-last axis, Gather of the one token) is a view of another's room and takes nothing. A plan knows of
-no buffers: it names values, and says what must be synced when.
+last axis, Gather of the one token) is a view of another's room and takes nothing. What was cut of
+many tokens has gaps between one and the next; a design that cannot step over them is given a copy.
+A plan knows of no buffers: it names values, and says what must be synced when.
 """
 
 from __future__ import annotations
@@ -23,22 +24,25 @@ if TYPE_CHECKING:
 
 ROWS = "blocks16"  # their layout; all others are states
 FOUND = "found"  # where the last product leaves what its cores have found to be the best logit
+CHUNK = 32  # tokens of a prompt that a plan takes at once: those from a multiple of it on
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Bytes of a room, from one on."""
+    """Bytes of a room, from one on. `row`: from a token's to the next's, where there are gaps."""
 
     room: str
     start: int = 0
+    row: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """Bytes that a host brings to a place: some that a dispatch takes side by side."""
+    """Bytes of each token that a host brings to a place, for a dispatch that takes them there."""
 
     source: Place
     target: Place
+    tokens: int
     nbytes: int
 
 
@@ -73,6 +77,17 @@ class Plan:
     steps: tuple[Dispatch | HostPart, ...]
     places: Mapping[str, Place]  # of every value that has room, or is a view
     fetched: tuple[str, ...]  # at the end: the logits, if a dispatch leaves them, and the best
+    tokens: int = 1
+
+    @property
+    def for_memory(self) -> int:
+        """Of the steps the first so many are all that writes memory; the rest is for logits."""
+        return 1 + max(
+            number
+            for number, step in enumerate(self.steps)
+            if isinstance(step, Dispatch)
+            and any(isinstance(each, Memory) for each in step.arguments.values())
+        )
 
     @property
     def dispatches(self) -> tuple[Dispatch, ...]:
@@ -104,6 +119,16 @@ class Plan:
         return frozenset(memory for memory in self.memory if memory.layout == ROWS)
 
 
+def plan_for_prompts(graph: Graph) -> Plan | None:
+    """None where a CPU would have to carry some of the memory on: of tokens that are not a chunk's
+    it must not know.
+    """
+    plan = plan_of(graph)
+    carried = {name for memory in plan.memory for name in memory.names}
+    outputs = {value.name.removesuffix(OUT) for value in graph.model.graph.output}
+    return plan if outputs - {LOGITS} <= carried and plan.memory else None
+
+
 def plan_of(graph: Graph) -> Plan:
     writer = _Writer(graph)
     for proto in writer.wanted():
@@ -119,11 +144,22 @@ class _Writer:
     places: dict[str, Place] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.bindings = {
-            proto.name: bound
-            for proto in self.graph.model.graph.node
-            if proto.domain == OURS and (bound := bind(self.graph.node(proto)))
-        }
+        self.bindings: dict[str, tuple[Binding, ...]] = {}
+        self.rows: dict[str, int] = {}  # of values with gaps
+        self.on_npu: set[str] = set()  # what dispatches write, and views of it
+        for proto in self.graph.model.graph.node:
+            if proto.domain == OURS and (bound := bind(self.graph.node(proto, self.rows))):
+                self.bindings[proto.name] = bound
+                names = self.graph.names(proto)
+                ends = [(names.get(v.name), v.row) for each in bound for v in _values(each)]
+                self.rows |= {str(n): row for n, row in ends if row and n in proto.output}
+                self.on_npu |= set(proto.output)
+            elif self.graph.tokens > 1 and _cuts(proto) and proto.input[0] in self.on_npu:
+                whole = self.graph.tensors[proto.input[0]]
+                if whole.tokens > 1:
+                    row = self.rows.get(proto.input[0]) or whole.token_bytes
+                    self.rows |= dict.fromkeys(proto.output, row)
+                self.on_npu |= set(proto.output)
 
     def wanted(self) -> list[onnx.NodeProto]:
         """The nodes that lead to an output: what a kernel does not take need not be computed."""
@@ -159,19 +195,18 @@ class _Writer:
             self.run.append(proto)
 
     def _views(self, proto: onnx.NodeProto) -> dict[str, Place]:
-        """Of one token what is cut along the last axis lies in one piece each."""
+        """Of a token what is cut along the last axis lies in one piece each."""
         source = self.places.get(proto.input[0]) if proto.input else None
-        if source is None:
+        if source is None or (self.graph.tokens > 1 and proto.input[0] not in self.on_npu):
             return {}
-        attributes = {attribute.name: attribute.i for attribute in proto.attribute}
-        if proto.op_type == "Gather" and proto.input[1] == LAST and attributes.get("axis") == 1:
+        if self.graph.tokens == 1 and _picks(proto):
             return {proto.output[0]: source}
-        if proto.op_type != "Split" or attributes.get("axis") != -1:
+        if not _cuts(proto):
             return {}
         views, start = {}, source.start
         for name in proto.output:
-            views[name] = replace(source, start=start)
-            start += self.graph.tensors[name].nbytes
+            views[name] = replace(source, start=start, row=self.rows.get(name, 0))
+            start += self.graph.tensors[name].token_bytes
         return views
 
     def _dispatch(self, proto: onnx.NodeProto, binding: Binding) -> None:
@@ -180,27 +215,28 @@ class _Writer:
         written: set[str] = set()
         arguments: dict[str, Place | Constant | Memory] = {}
 
-        def place(value: Value) -> Place:
+        def place(value: Value, row: int = 0) -> Place:
             name = names.get(value.name, f"{proto.name}/{value.name}")
-            found = self.places.setdefault(name, Place(name))
+            found = self.places.setdefault(name, Place(name, row=row))
             return replace(found, start=found.start + value.start)
 
+        def copied(value: Value, room: str, start: int) -> Copied:
+            tensor = self.graph.tensors[names[value.name]]
+            target = Place(room, start, value.row)
+            return Copied(place(value), target, tensor.tokens, tensor.token_bytes)
+
         for name, source in binding.arguments.items():
+            room = f"{proto.name}/{binding.design}/{name}"
             if isinstance(source, Value):
-                arguments[name] = where = place(source)
+                arguments[name] = where = place(source, source.row)
                 if names.get(source.name) not in proto.input:
                     written.add(where.room)
+                elif where.row != source.row:
+                    arguments[name] = self.places[room] = Place(room)
+                    copies.append(copied(source, room, 0))
             elif isinstance(source, Joined):
-                room = f"{proto.name}/{binding.design}/{name}"
                 arguments[name] = self.places[room] = Place(room)
-                copies += [
-                    Copied(
-                        place(value),
-                        Place(room, start),
-                        self.graph.tensors[names[value.name]].nbytes,
-                    )
-                    for start, value in source.parts
-                ]
+                copies += [copied(value, room, start) for start, value in source.parts]
             elif isinstance(source, Memory):
                 arguments[name] = replace(source, names=tuple(names[n] for n in source.names))
             else:
@@ -233,7 +269,7 @@ class _Writer:
         steps = [
             self._ended(each, ends) if isinstance(each, HostPart) else each for each in self.steps
         ]
-        return _synced(steps, self.places)
+        return _synced(steps, self.places, self.graph.tokens)
 
     def _outside(self, part: HostPart) -> list[str]:
         """What a part reads and does not make."""
@@ -247,6 +283,16 @@ class _Writer:
         return replace(part, inputs=tuple(self._outside(part)), outputs=outputs)
 
 
+def _cuts(proto: onnx.NodeProto) -> bool:
+    return proto.op_type == "Split" and any(a.name == "axis" and a.i == -1 for a in proto.attribute)
+
+
+def _picks(proto: onnx.NodeProto) -> bool:
+    """The one token whose logits are wanted."""
+    by_token = any(a.name == "axis" and a.i == 1 for a in proto.attribute)
+    return proto.op_type == "Gather" and proto.input[1] == LAST and by_token
+
+
 def _values(binding: Binding) -> Iterable[Value]:
     """What a binding reads or writes by name, memory among it."""
     for source in binding.arguments.values():
@@ -258,7 +304,7 @@ def _values(binding: Binding) -> Iterable[Value]:
             yield from (Value(name) for name in source.names)
 
 
-def _synced(steps: Iterable[Dispatch | HostPart], places: Mapping[str, Place]) -> Plan:
+def _synced(steps: Iterable[Dispatch | HostPart], places: Mapping[str, Place], tokens: int) -> Plan:
     """Each room is synced once, where the other side first needs it."""
     steps = list(steps)
     taken = {
@@ -284,5 +330,5 @@ def _synced(steps: Iterable[Dispatch | HostPart], places: Mapping[str, Place]) -
         else:
             synced.append(replace(step, fetched=fetched(c.source.room for c in step.copies)))
             away |= step.written
-    plan = Plan(tuple(synced), places, ())
+    plan = Plan(tuple(synced), places, (), tokens)
     return replace(plan, fetched=fetched([LOGITS, *([plan.found] if plan.found else [])]))

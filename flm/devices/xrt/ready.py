@@ -1,5 +1,6 @@
 """A plan and all that its steps need, whichever lane: kernels, packed weights, sessions for the
-parts of the graph that the CPU runs, and rooms for the values in between.
+parts of the graph that the CPU runs, and rooms for the values in between. Plans of one model share
+its weights.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ import numpy as np
 from flm.devices.cpu import open_session
 from flm.devices.device import IDS, LAST, LOGITS, OFFSETS, Array
 from flm.devices.xrt.buffers import Bank, Span, Store
-from flm.devices.xrt.graph import Graph
 from flm.devices.xrt.kernels import Kernel, Kernels
 from flm.devices.xrt.package import Packages
 from flm.devices.xrt.parts import part_model
-from flm.devices.xrt.plan import Dispatch, HostPart, Place, Plan
+from flm.devices.xrt.phases import Phase
+from flm.devices.xrt.plan import Dispatch, HostPart, Place
 from flm.errors import DeviceLost, UnsupportedModel
 from npu_kernels.binding import Constant, Memory
 from npu_kernels.lm_head.reference import best_of, lm_head
@@ -43,22 +44,44 @@ class ReadyPart:
     session: onnxruntime.InferenceSession
 
 
+class Weights:
+    """Packed as kernels take them, each once."""
+
+    def __init__(self) -> None:
+        self._spans: dict[tuple[str, str], Span] = {}
+
+    def of(self, node: str, constant: Constant, store: Store) -> Span:
+        """`store`: where it is put if it is not there yet."""
+        key = node, constant.layout
+        if key not in self._spans:
+            data = np.ascontiguousarray(constant.pack()).reshape(-1).view(np.uint8)
+            span = self._spans[key] = store.take(data.nbytes)
+            span.array[:] = data
+            span.to_device()
+        return self._spans[key]
+
+    def clear(self) -> None:
+        """Once no lane's run is left."""
+        self._spans.clear()
+
+
 class ReadyPlan:
     def __init__(
         self,
         xrt: ModuleType,
         device: Any,
         path: Path,
-        graph: Graph,
-        plan: Plan,
+        phase: Phase,
         packages: Packages,
+        weights: Weights,
         *,
         threads: int,
     ) -> None:
-        self.graph, self.plan = graph, plan
-        # One token of one lane: what a pass is given.
+        self.graph, self.plan, self._weights = phase.graph, phase.plan, weights
+        plan = phase.plan
+        # Tokens of one lane: what a pass is given.
         self.given: Mapping[str, Array] = {
-            IDS: np.zeros((1, 1), np.int64),
+            IDS: np.zeros((1, plan.tokens), np.int64),
             OFFSETS: np.zeros(1, np.int32),
             LAST: np.zeros(1, np.int64),
         }
@@ -89,12 +112,21 @@ class ReadyPlan:
         )
 
     def array(self, name: str) -> Array:
-        """The host's view of a value, valid once it was fetched."""
+        """The host's view of a value, valid once it was fetched; it may have gaps."""
         if name in self.given:
             return self.given[name]
         place, tensor = self.plan.places[name], self.graph.tensors[name]
-        part = self.rooms[place.room].array[place.start : place.start + tensor.nbytes]
-        return part.view(tensor.dtype).reshape(tensor.shape)
+        if not place.row:
+            part = self.rooms[place.room].array[place.start : place.start + tensor.nbytes]
+            return part.view(tensor.dtype).reshape(tensor.shape)
+        rows = self.bytes_at(place, tensor.tokens, tensor.token_bytes)
+        return rows.view(tensor.dtype).reshape(tensor.shape)
+
+    def bytes_at(self, place: Place, tokens: int, nbytes: int) -> Array:
+        """[tokens, nbytes]: so many of each token's bytes there."""
+        row = place.row or nbytes
+        part = self.rooms[place.room].array[place.start :][: (tokens - 1) * row + nbytes]
+        return np.lib.stride_tricks.as_strided(part, (tokens, nbytes), (row, 1))
 
     def logits(self) -> Array:
         """Of a pass, [1, 1, vocabulary], once fetched. Raises DeviceLost if the largest is not what
@@ -127,7 +159,7 @@ class ReadyPlan:
             threads = self._threads if heavy else 1
             return ReadyPart(step, open_session(model, self.graph.folder, threads=threads))
         packed = {
-            name: self._packed(source)
+            name: self._weights.of(step.node, source, self._store)
             for name, source in step.arguments.items()
             if isinstance(source, Constant)
         }
@@ -136,13 +168,6 @@ class ReadyPlan:
     def _weight_bytes(self, part: HostPart) -> int:
         names = {name for node in part.nodes for name in node.input}
         return sum(self.graph.constants[n].nbytes for n in names if n in self.graph.constants)
-
-    def _packed(self, constant: Constant) -> Span:
-        data = np.ascontiguousarray(constant.pack()).reshape(-1).view(np.uint8)
-        span = self._store.take(data.nbytes)
-        span.array[:] = data
-        span.to_device()
-        return span
 
     def _make_rooms(self) -> dict[str, Span]:
         """Each for all that a step moves there, which may be more than the value has."""

@@ -60,6 +60,9 @@ class LocalProgram(Protocol):
     @property
     def outputs(self) -> Mapping[str, TensorSpec]: ...
 
+    @property
+    def grid(self) -> int: ...
+
     def run(self, buffers: Mapping[str, Any], go_on: Callable[[], bool]) -> None:
         """`buffers` are the device's own. Asks `go_on` before each dispatch, which is also how it
         shows that it moves; once that is False it raises PassCancelled. DeviceLost for what a
@@ -116,7 +119,8 @@ class Worker:
                 return None
             case Load(number, graph):
                 program = self._programs[number] = self._local.load(Path(graph))
-                return Loaded(tuple(program.inputs.values()), tuple(program.outputs.values()))
+                specs = tuple(program.inputs.values()), tuple(program.outputs.values())
+                return Loaded(*specs, program.grid)
             case Sync(part, to_device, rows):
                 buffer, span = self._part(part), range(*rows) if rows else None
                 (buffer.to_device if to_device else buffer.to_host)(span)
