@@ -6,7 +6,8 @@ import pytest
 
 from flm.core.chat import Conversation, Message
 from flm.errors import BadRequest
-from flm.server.content import flat_text, languages
+from flm.server.content import Reader, flat_text, languages
+from flm.settings import Settings
 from flm.text.template import CHATML, ChatTemplate
 
 TEMPLATE = """\
@@ -31,7 +32,7 @@ def said(*messages: Message, **variables: str) -> str:
 
 
 def test_a_part_says_its_languages() -> None:
-    text, _ = flat_text([PART], place="messages[0].content", model="m")
+    text, _ = flat_text([PART], place="messages[0].content", reader=Reader("m", Settings()))
     assert said(Message("user", text, languages=languages([PART]))) == ASKED
 
 

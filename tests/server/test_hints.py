@@ -5,10 +5,11 @@ from typing import Any
 import pytest
 
 from flm.core.prompt import BoundaryKind
-from flm.server.content import flat_text
+from flm.server.content import Reader, flat_text
 from tests.server.asking import chat
-from tests.server.house import House
+from tests.server.house import SETTINGS, House
 
+READER = Reader("m", SETTINGS)
 MARK = {"cache_control": {"type": "ephemeral"}}
 TOOL: dict[str, Any] = {
     "type": "function",
@@ -36,12 +37,12 @@ def hints(house: House) -> list[str]:
 
 def test_marks_stand_behind_their_parts() -> None:
     parts = ["one", part("two", **MARK), {"type": "thinking", "thinking": "hm"}, part("three")]
-    text, marks = flat_text(parts, place="messages[0].content", model="m")
+    text, marks = flat_text(parts, place="messages[0].content", reader=READER)
     assert text == "one\ntwo\nthree"
     assert [text[:mark] for mark in marks] == ["one\ntwo"]
-    assert flat_text([part("", **MARK), "a"], place="p", model="m") == ("\na", (0,))
-    assert flat_text("a", place="p", model="m") == ("a", ())
-    assert flat_text(None, place="p", model="m") == (None, ())
+    assert flat_text([part("", **MARK), "a"], place="p", reader=READER) == ("\na", (0,))
+    assert flat_text("a", place="p", reader=READER) == ("a", ())
+    assert flat_text(None, place="p", reader=READER) == (None, ())
 
 
 @pytest.mark.parametrize(
