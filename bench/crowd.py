@@ -26,7 +26,7 @@ import httpx
 import psutil
 
 from bench.rows import keep
-from bench.soak import grown
+from bench.soak import CHARS_MAX, grown
 from flm import console
 from flm.core.request import Priority
 from flm.core.sizes import MIB
@@ -53,6 +53,7 @@ def serve(folder: Path) -> None:
         cache_bytes=CACHE_BYTES,
         chunk_len_max=CHUNK_LEN,
         parked_bytes=PARKED_BYTES,
+        chars_max=CHARS_MAX,
     ) as house:
         house.requests = _Forgetful()
         house.log = house.warnings = _Forgetful()

@@ -34,6 +34,7 @@ from flm.models.cards import Card
 from flm.prefix.boundaries import BoundaryFinder
 from flm.prefix.cache import PrefixCache
 from flm.prefix.disk.tier import DiskTier
+from flm.prefix.encoder import CHARS_MAX
 from flm.runner.runner import Runner
 from flm.server.app import create_app
 from flm.server.residence import Residence
@@ -170,6 +171,7 @@ def open_house(
     disk: DiskTier | None = None,
     device: Device | None = None,
     parked_bytes: int = 0,
+    chars_max: int = CHARS_MAX,
 ) -> Iterator[House]:
     """`device`: one of its own that loads the null device's models; it does not call hooks."""
     tokenizer, chat_template = read_text(template)
@@ -216,7 +218,7 @@ def open_house(
             plan=MemoryPlan("float32", context_length, settings.lanes, 0, 0, 0, 0, 0, 0),
             tokenizer=tokenizer,
             template=chat_template,
-            boundaries=BoundaryFinder(chat_template, tokenizer),
+            boundaries=BoundaryFinder(chat_template, tokenizer, chars_max=chars_max),
             grammars=Grammars(tokenizer),
             thread=EngineThread(engine),
             device=device,
