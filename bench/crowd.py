@@ -20,7 +20,6 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import httpx
 import psutil
@@ -55,8 +54,13 @@ def serve(folder: Path) -> None:
         parked_bytes=PARKED_BYTES,
         chars_max=CHARS_MAX,
     ) as house:
-        house.requests = _Forgetful()
-        house.log = house.warnings = _Forgetful()
+
+        def forget() -> None:
+            """What tests look at, and nobody does here."""
+            for noted in (house.requests, house.log, house.warnings):
+                noted.clear()
+
+        house.during_passes(forget)
         with serving(house.residence, settings) as url:
             print(url, flush=True)
             sys.stdin.read()
@@ -69,12 +73,6 @@ def serve(folder: Path) -> None:
                 "leases": len(thread.cache.leases),
             }
         print(json.dumps(seen), flush=True)
-
-
-class _Forgetful(list[Any]):
-    """What tests look at, and nobody does here."""
-
-    def append(self, item: Any) -> None: ...
 
 
 class Guest(threading.Thread):
