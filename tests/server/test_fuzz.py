@@ -49,6 +49,7 @@ def schema(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     console.configure()
 
 
+@pytest.mark.timeout(900)  # a hundred requests a route
 @pytest.mark.parametrize("mode", ["POSITIVE", "NEGATIVE"])
 def test_no_request_is_answered_with_500(schema: Any, mode: str) -> None:
     statuses: dict[int, int] = {}
