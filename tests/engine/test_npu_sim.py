@@ -90,7 +90,9 @@ def test_a_worker_killed_while_it_reads_a_prompt_changes_no_bit(audited: Rig) ->
     assert device.pid
     os.kill(device.pid, signal.SIGKILL)
     rig.run()
-    assert rig.finished("killed").usage.cached_tokens == kept(rig, len(HEAD))
+    # Where the grid is before its end, a state was kept as it got there.
+    read = len(prompt.tokens) if rig.lanes.layout.state else len(HEAD)
+    assert rig.finished("killed").usage.cached_tokens == kept(rig, read)
     assert len(rig.tokens("killed")) == 3
     assert rig.cache.tally.of(AUDITS, "equal") == 1
     assert rig.cache.tally.of(AUDITS, "different") == 0
