@@ -85,7 +85,7 @@ def dispatches(m: Model, context: int, head_bits: int) -> Iterator[tuple[Wanted,
     yield norm(m.width), 2 * m.layers + 1
     yield product(wide * (1 + m.gated) + 2 * m.kv_heads * m.head_width, m.width), full
     parameters = {"HEADS": m.heads, "KV_HEADS": m.kv_heads, "W": m.head_width, "R": m.rotary}
-    attention = {**parameters, "C": context, "SCALE": bits_of(m.head_width**-0.5)}
+    attention = {**parameters, "C": context, "SCALE": bits_of(m.head_width**-0.5), "WINDOW": 0}
     yield Wanted("attention", "attention", attention), full
     yield product(m.width, wide), full
     if m.gated:

@@ -1,4 +1,4 @@
-"""Attention and PackedAttention over all rows, without sinks that weigh anything."""
+"""Attention and PackedAttention over all rows or a window; without sinks that weigh anything."""
 
 import numpy as np
 
@@ -23,7 +23,8 @@ def bind(node: Node) -> tuple[Binding, ...]:
         "rows": Memory(("past_key", "past_value"), "blocks16"),
         "y": Value("y"),
     }
-    parameters = shape | {"SCALE": bits_of(node.attributes["scale"])}
+    scale, window = node.attributes["scale"], node.attributes["window"]
+    parameters = shape | {"SCALE": bits_of(scale), "WINDOW": max(0, window)}
     values = {"position": "offset", "block": "offset // 16", "rounds": "offset // 64 + 1"}
     return (Binding("attention", "attention", parameters, arguments, values),)
 
@@ -34,7 +35,6 @@ def shape_of(node: Node) -> dict[str, int]:
     attributes = node.attributes
     if (
         not attributes["rotary"]
-        or attributes["window"] != -1
         or not capacity
         or node.constants.get("sinks", np.array(NO_WEIGHT)).max() > NO_WEIGHT
     ):

@@ -25,6 +25,7 @@ def build(
     R: int,
     C: int,
     SCALE: int,
+    WINDOW: int,
     position: int = 0,
     block: int = 0,
     rounds: int = 1,
@@ -32,7 +33,7 @@ def build(
     from aie.helpers.taplib import TensorAccessPattern
     from aie.iron import TaskGroup
 
-    shape = {"HEADS": HEADS, "KV_HEADS": KV_HEADS, "W": W, "R": R, "SCALE": SCALE}
+    shape = {"HEADS": HEADS, "KV_HEADS": KV_HEADS, "W": W, "R": R, "SCALE": SCALE, "WINDOW": WINDOW}
     kernels, types = _kernels(shape)
     columns = [_column(n, shape, kernels, types) for n in range(min(COLUMNS, KV_HEADS))]
     wide, size, record = HEADS // KV_HEADS * W, 32 * W, -(-2 * R // ANGLES) * ANGLES
@@ -121,20 +122,26 @@ def _column(
     return workers, ends, told
 
 
+def _since(shape: Mapping[str, int], words: Any) -> Any:
+    """The first token that counts, less than none for all. Words are there once a record is."""
+    return words[LENGTH] - shape["WINDOW"] if shape["WINDOW"] else 0
+
+
 def _first(*given: Any) -> None:
     range_, _, shape, record, blocks, operands, words, start, attend, merge, *own = given
     append, finish, state, after, y, below = own
     W, R = shape["W"], shape["R"]
     token = record.acquire(1)
+    since = _since(shape, words)
     start(token, operands, state, W, R, shape["SCALE"])
     newest = after.acquire(1)
     append(token, blocks.acquire(1), newest, W, R, words[LENGTH])
     record.release(1)
     blocks.release(1)
-    attend(newest, operands, state, W, words[BLOCK], 0, words[LENGTH])
+    attend(newest, operands, state, W, words[BLOCK], since, words[LENGTH])
     after.release(1)
     for turn in range_(words[ROUNDS]):
-        attend(blocks.acquire(1), operands, state, W, turn * CORES, 0, words[BEFORE])
+        attend(blocks.acquire(1), operands, state, W, turn * CORES, since, words[BEFORE])
         blocks.release(1)
     merge(below.acquire(1), state, W)
     below.release(1)
@@ -148,10 +155,11 @@ def _other(*given: Any) -> None:
     state = above.acquire(1)
     start(record.acquire(1), operands, state, W, shape["R"], shape["SCALE"])
     record.release(1)
+    since = _since(shape, words)
     blocks.acquire(1)  # the newest: the first core's
     blocks.release(1)
     for turn in range_(words[ROUNDS]):
-        attend(blocks.acquire(1), operands, state, W, turn * CORES + n, 0, words[BEFORE])
+        attend(blocks.acquire(1), operands, state, W, turn * CORES + n, since, words[BEFORE])
         blocks.release(1)
     for fifo in below:
         merge(fifo.acquire(1), state, W)

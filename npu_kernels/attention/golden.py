@@ -14,6 +14,7 @@ def golden(design: str, parameters: Mapping[str, int], random: np.random.Generat
         parameters[name] for name in ("HEADS", "KV_HEADS", "W", "R", "C")
     )
     scale = value_of(parameters["SCALE"])
+    window = parameters["WINDOW"] or room
     position = int(random.integers(room // 2, room))
     turns = random.integers(0, 4, (room, rotary // 2))
     cos, sin = np.array([1, 0, -1, 0])[turns], np.array([0, 1, 0, -1])[turns]
@@ -26,10 +27,11 @@ def golden(design: str, parameters: Mapping[str, int], random: np.random.Generat
         np.stack([reference.blocks(*map(to_bits, pair)) for pair in rows.swapaxes(0, 1)])
         for rows in (old, new)
     )
+    rows = new[:, :, max(0, position + 1 - window) : position + 1]
     share, queries = heads // kv_heads, turned[:heads].astype(np.float64)
     y = [
         reference.attention(queries[head * share : (head + 1) * share], keys, values, scale)
-        for head, (keys, values) in enumerate(new[:, :, : position + 1].swapaxes(0, 1))
+        for head, (keys, values) in enumerate(rows.swapaxes(0, 1))
     ]
     return Golden(
         [qkv, reference.angles(cos, sin), before, np.zeros((heads, width), np.float32)],

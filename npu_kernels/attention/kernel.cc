@@ -21,7 +21,8 @@ extern "C" void attention(const bfloat16 *block, const bfloat16 *operands, float
         const int32_t here = token - 16 * number;
         return here < 0 ? 0 : here > 16 ? 16 : here;
     };
-    const uint32_t counted = (1u << within(last)) - (1u << within(first));
+    const int32_t end = within(last), begin = within(first) < end ? within(first) : end;
+    const uint32_t counted = (1u << end) - (1u << begin);
     const auto few = aie::mask<32>::from_uint32((counted & 0xFF) * 0x01010101u);
     const auto more = aie::mask<32>::from_uint32((counted >> 8) * 0x01010101u);
     const auto least = aie::broadcast<float, 32>(-1e30f);

@@ -18,6 +18,8 @@ FOLDER = Path(__file__).parent
 
 def bind(node: Node) -> tuple[Binding, ...]:
     tokens, shape = node.tokens, shape_of(node)
+    if node.attributes["window"] != -1:
+        return ()
     if not shape or tokens % TOKENS:
         return ()
     some = next((count for count in AT_ONCE if tokens % count == 0 and _fits(shape, count)), 0)

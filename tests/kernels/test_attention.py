@@ -147,13 +147,13 @@ def values_at(position: int) -> dict[str, int]:
     return {"position": position, "block": position // 16, "rounds": position // 64 + 1}
 
 
-def designed(sizes: tuple[int, int, int, int, int], *positions: int) -> None:
+def designed(sizes: tuple[int, int, int, int, int], *positions: int, window: int = 0) -> None:
     """The design at these positions: what is stored, and what is attended to."""
     heads, kv_heads, width, rotary, capacity = sizes
     random, rig, scale = np.random.default_rng(5), Rig("attention"), width**-0.5
     cos, sin = angles(np.arange(capacity), rotary // 2)
     parameters = dict(zip(("HEADS", "KV_HEADS", "W", "R", "C"), sizes, strict=True))
-    parameters["SCALE"] = bits_of(scale)
+    parameters |= {"SCALE": bits_of(scale), "WINDOW": window}
     for position in positions:
         old = random.standard_normal((2, kv_heads, capacity, width)).astype(np.float32)
         old[:, :, position:] = 0
@@ -173,7 +173,8 @@ def designed(sizes: tuple[int, int, int, int, int], *positions: int) -> None:
             np.testing.assert_array_equal(values[position], rounded(qkv[heads + kv_heads + head]))
             np.testing.assert_allclose(keys[position], exact[heads + head], rtol=2**-7, atol=1e-6)
             mine = slice(head * heads // kv_heads, (head + 1) * heads // kv_heads)
-            there = keys[: position + 1], values[: position + 1]
+            since = max(0, position + 1 - window) if window else 0
+            there = keys[since : position + 1], values[since : position + 1]
             rig.check(y[mine], reference.attention(exact[mine], *there, scale))
 
 
@@ -189,6 +190,11 @@ def test_designs_run(sizes: tuple[int, int, int, int, int], positions: tuple[int
     designed(sizes, *positions)
 
 
+@pytest.mark.parametrize("window", [1, 5, 16, 70])
+def test_a_window_begins_in_any_block_of_any_core(window: int) -> None:
+    designed((4, 1, 32, 32, 128), 0, 16, 20, 63, 64, 127, window=window)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("model", ["smollm2:135m", "llama3.2:1b", "qwen3.5:4b"])
 def test_designs_at_real_shapes(model: str) -> None:
@@ -198,7 +204,15 @@ def test_designs_at_real_shapes(model: str) -> None:
 
 
 def test_values_enter_the_stream_each_for_itself() -> None:
-    sizes = {"HEADS": 8, "KV_HEADS": 2, "W": 32, "R": 32, "C": 1024, "SCALE": bits_of(0.1)}
+    sizes = {
+        "HEADS": 8,
+        "KV_HEADS": 2,
+        "W": 32,
+        "R": 32,
+        "C": 1024,
+        "SCALE": bits_of(0.1),
+        "WINDOW": 32,
+    }
     rig, least = Rig("attention"), values_at(0)
 
     def words(**values: int) -> Array:

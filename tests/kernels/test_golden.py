@@ -36,6 +36,7 @@ SMALL = {
         "R": 16,
         "C": 128,
         "SCALE": bits_of(0.2),
+        "WINDOW": 50,
     },
     "flash_attention": {
         "T": 8,

@@ -10,7 +10,13 @@ from pathlib import Path
 from flm.devices.xrt.package import Wanted
 
 # Where a manifest's shapes do not say: float32 bits of 1e-5 and 1/8, and a lane's tokens.
-USUAL: Mapping[str, int] = {"EPSILON": 0x3727C5AC, "SCALE": 0x3E000000, "C": 4096, "HEADS": 1}
+USUAL: Mapping[str, int] = {
+    "EPSILON": 0x3727C5AC,
+    "SCALE": 0x3E000000,
+    "C": 4096,
+    "HEADS": 1,
+    "WINDOW": 0,
+}
 
 
 @dataclass(frozen=True, slots=True)
