@@ -22,7 +22,7 @@ from flm.engine.engine import Engine
 from flm.engine.sampler import Sample, Sampler
 from flm.hub.prepare import prepare_model
 from flm.server.app import create_app
-from flm.server.residence import Residence
+from flm.server.residence.residence import Residence
 from flm.server.serve import create_server, listen
 from flm.settings import Settings
 

@@ -11,7 +11,7 @@ from flm.cli.remote import server_url
 from flm.cli.resident import load_resident, prepare_resident
 from flm.errors import UnsupportedFeature
 from flm.hub.reference import resolve
-from flm.server.shelf import shelved
+from flm.server.residence.shelf import shelved
 from flm.settings import Settings
 
 DEFAULT_MODEL = "smollm2:135m"

@@ -97,7 +97,7 @@ def show_kept(repl: "Repl", rest: str) -> None:
     """what is kept of the prompts that were read, and where"""
     from flm.cli.kept import draw_tree
     from flm.prefix.overview import overview, with_disk
-    from flm.server.prefix_replies import overview_reply
+    from flm.server.routes.prefix_replies import overview_reply
 
     resident = repl.resident
     asked = resident.thread.ask(lambda engine: (overview(engine.cache, ""), engine.cache.disk))

@@ -10,8 +10,8 @@ from fastapi import Request
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 
-from flm.server.residence import MustWait, Residence
-from flm.server.turns import Guest
+from flm.server.residence.residence import MustWait, Residence
+from flm.server.residence.turns import Guest
 from flm.server.wire import parse_object, read_body
 from flm.settings import Settings
 

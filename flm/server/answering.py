@@ -12,16 +12,16 @@ from flm.engine.conversation import Conversations
 from flm.errors import FlmError
 from flm.server import journal
 from flm.server.admission import Admission
+from flm.server.apis.ollama_replies import LineReplies
 from flm.server.faults import OLLAMA
 from flm.server.generate import ClientLeft, Generation
 from flm.server.journal import CLIENT_CLOSED_REQUEST
-from flm.server.metrics import Served
-from flm.server.news import News
-from flm.server.ollama_replies import LineReplies
 from flm.server.prepare import Prepared
 from flm.server.reasons import note_reason
 from flm.server.reporter import Reporter
-from flm.server.residence import MustWait, Residence
+from flm.server.residence.residence import MustWait, Residence
+from flm.server.routes.metrics import Served
+from flm.server.routes.news import News
 from flm.server.running import Running
 from flm.server.sse import EventStream, LateStream
 from flm.server.wire import Json

@@ -8,12 +8,21 @@ from starlette.requests import ClientDisconnect
 
 from flm import __version__
 from flm.errors import FlmError, NoSuchMethod, NoSuchPath
-from flm.server import (
+from flm.server import journal
+from flm.server.apis.anthropic import CountBody, MessagesBody
+from flm.server.apis.ollama import OllamaChatBody, OllamaGenerateBody
+from flm.server.apis.openai import ChatBody, CompletionBody
+from flm.server.apis.responses import ResponsesBody
+from flm.server.faults import fault_response, internal
+from flm.server.guard import Guard
+from flm.server.journal import CLIENT_CLOSED_REQUEST
+from flm.server.residence.embedders import Embedders
+from flm.server.residence.residence import Residence
+from flm.server.routes import (
     embeddings,
     endpoints,
     fastflowlm,
     front,
-    journal,
     metrics,
     models,
     news,
@@ -21,23 +30,14 @@ from flm.server import (
     prefix_cache,
     tokens,
 )
-from flm.server.anthropic import CountBody, MessagesBody
-from flm.server.documented import openapi
-from flm.server.embedders import Embedders
-from flm.server.embeddings import EmbedBody, EmbeddingsBody, OldEmbedBody
-from flm.server.fastflowlm import CancelBody
-from flm.server.faults import fault_response, internal
-from flm.server.guard import Guard
-from flm.server.journal import CLIENT_CLOSED_REQUEST
-from flm.server.metrics import Served
-from flm.server.ollama import OllamaChatBody, OllamaGenerateBody
-from flm.server.ollama_models import ShowBody
-from flm.server.openai import ChatBody, CompletionBody
-from flm.server.prefix_cache import WarmBody
-from flm.server.residence import Residence
-from flm.server.responses import ResponsesBody
+from flm.server.routes.documented import openapi
+from flm.server.routes.embeddings import EmbedBody, EmbeddingsBody, OldEmbedBody
+from flm.server.routes.fastflowlm import CancelBody
+from flm.server.routes.metrics import Served
+from flm.server.routes.ollama_models import ShowBody
+from flm.server.routes.prefix_cache import WarmBody
+from flm.server.routes.tokens import DetokenizeBody, TokenizeBody
 from flm.server.running import Running
-from flm.server.tokens import DetokenizeBody, TokenizeBody
 from flm.server.wire import Json
 from flm.settings import Settings
 

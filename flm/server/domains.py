@@ -9,8 +9,8 @@ import json
 from fastapi import Request
 
 from flm.errors import BadRequest
-from flm.server.bodies import SALT_CHARS_MAX
-from flm.server.documented import query
+from flm.server.apis.bodies import SALT_CHARS_MAX
+from flm.server.routes.documented import query
 from flm.settings import Settings
 
 SALT = query("cache_salt", "as in the requests whose prompts are meant")

@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from flm.errors import FlmError, HostNotAllowed, OriginNotAllowed, QueueFull, Unauthorized
 from flm.server.faults import fault_response
-from flm.server.front import asks_for_page
+from flm.server.routes.front import asks_for_page
 from flm.settings import Settings
 
 LOCAL_SUFFIXES = (".localhost", ".local", ".internal")

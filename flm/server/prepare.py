@@ -9,13 +9,13 @@ from flm.engine.answer import Answer
 from flm.engine.conversation import Conversations
 from flm.engine.residency import Resident
 from flm.errors import BadRequest, PromptTooLong
-from flm.server.apis import CHATS, Api, BodyT
-from flm.server.bodies import AskingBody
+from flm.server.apis.bodies import AskingBody
+from flm.server.apis.entries import CHATS, Api, BodyT
+from flm.server.apis.openai import CHOICES_MAX, CompletionBody, refuse_unsupported, terms
+from flm.server.apis.openai_replies import TEXT, ChunkReplies
 from flm.server.domains import domain_of, owner_of
 from flm.server.faults import valid
-from flm.server.openai import CHOICES_MAX, CompletionBody, refuse_unsupported, terms
-from flm.server.replies import TEXT, ChunkReplies
-from flm.server.residence import Residence
+from flm.server.residence.residence import Residence
 from flm.server.sse import Replies
 from flm.settings import Settings
 from flm.settings import key as key_of

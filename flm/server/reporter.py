@@ -7,7 +7,7 @@ from flm.core.request import Request
 from flm.engine.answer import Answer
 from flm.engine.residency import Resident
 from flm.prefix.explain import Explanation
-from flm.server.news import News
+from flm.server.routes.news import News
 
 
 class Reporter:

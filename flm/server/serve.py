@@ -15,9 +15,9 @@ from flm.engine.residency import Resident
 from flm.engine.thread import FLUSH_S_MAX
 from flm.errors import ServerAddressInUse
 from flm.server.app import create_app
-from flm.server.beside import beside
 from flm.server.guard import is_loopback_name
-from flm.server.residence import Prepare, Residence
+from flm.server.residence.beside import beside
+from flm.server.residence.residence import Prepare, Residence
 from flm.server.stopping import Stopping
 from flm.settings import Settings
 

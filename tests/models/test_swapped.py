@@ -15,8 +15,8 @@ from flm.engine.residency import Resident
 from flm.hub.reference import resolve
 from flm.hub.shelf import Shelf
 from flm.prefix.cache import PrefixCache
-from flm.server import residence as residence_module
-from flm.server.residence import Residence
+from flm.server.residence import residence as residence_module
+from flm.server.residence.residence import Residence
 from flm.settings import Settings
 from tests.models.gguf_writer import tiny_llama
 from tests.pure.vocabularies import byte_level

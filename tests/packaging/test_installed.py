@@ -1,6 +1,7 @@
 """What is built installs, serves and goes away again, outside of the checkout."""
 
 import os
+import re
 import shutil
 import signal
 import socket
@@ -97,6 +98,9 @@ def _answers(
         body = {"model": served["id"], "messages": messages, "max_tokens": 4}
         reply = httpx.post(f"{url}/v1/chat/completions", json=body, timeout=60)
         assert reply.json()["usage"]["completion_tokens"] > 0
+        page = httpx.get(url, headers={"Accept": "text/html"}).text
+        for path in re.findall(r'(?:src|href)="(page/[^"]+)"', page):
+            assert httpx.get(f"{url}/{path}").status_code == 200
 
 
 @contextmanager

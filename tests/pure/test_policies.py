@@ -6,7 +6,7 @@ import pytest
 
 from flm.core.chat import Message
 from flm.errors import BadRequest
-from flm.server.policies import arranged
+from flm.server.apis.policies import arranged
 from flm.settings import DEVELOPER, SYSTEM
 
 BILLING = "x-anthropic-billing-header: cc_version=2.1; cch=aaaaa;"

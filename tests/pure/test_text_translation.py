@@ -6,7 +6,7 @@ import pytest
 
 from flm.core.chat import Conversation, Message
 from flm.errors import BadRequest
-from flm.server.content import Reader, flat_text, languages
+from flm.server.apis.content import Reader, flat_text, languages
 from flm.settings import Settings
 from flm.text.template import CHATML, ChatTemplate
 

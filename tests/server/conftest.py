@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from flm.server.residence import Residence
+from flm.server.residence.residence import Residence
 from tests.server.house import House, open_house, serving
 
 

@@ -37,7 +37,7 @@ from flm.prefix.disk.tier import DiskTier
 from flm.prefix.encoder import CHARS_MAX
 from flm.runner.runner import Runner
 from flm.server.app import create_app
-from flm.server.residence import Residence
+from flm.server.residence.residence import Residence
 from flm.server.serve import create_server, listen
 from flm.settings import Settings
 from flm.text.grammar import Grammars

@@ -13,7 +13,7 @@ import httpx
 from flm.engine.residency import Resident
 from flm.hub.reference import resolve
 from flm.hub.shelf import Shelf
-from flm.server.residence import Residence
+from flm.server.residence.residence import Residence
 from flm.settings import Settings
 from tests.server.house import SETTINGS, House, open_house, serving
 from tests.server.test_leaving import HELLO

@@ -12,7 +12,7 @@ import pytest
 from flm import console
 from flm.cli.app import run
 from flm.cli.repl import Repl
-from flm.server.residence import Residence
+from flm.server.residence.residence import Residence
 from flm.settings import Settings
 from tests.server.house import House, serving
 from tests.server.test_prefix_cache import KEYS, Client, body, clock, read_all

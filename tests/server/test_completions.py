@@ -11,7 +11,7 @@ import pytest
 
 from flm import __version__
 from flm.server.app import create_app
-from flm.server.residence import Residence
+from flm.server.residence.residence import Residence
 from tests.server.house import CONTEXT_LENGTH, SETTINGS, House, in_process, open_house
 
 

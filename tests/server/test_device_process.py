@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from flm.devices.xrt.device import XrtDevice
-from flm.server.residence import Residence
+from flm.server.residence.residence import Residence
 from tests.devices.test_contract import STAND_IN
 from tests.devices.test_xrt_process import until
 from tests.server.house import House, open_house

@@ -16,8 +16,8 @@ from flm.errors import BadRequest
 from flm.hub.reference import resolve
 from flm.hub.shelf import Shelf
 from flm.models.compile import compile_model
-from flm.server import embeddings as module
 from flm.server.app import create_app
+from flm.server.routes import embeddings as module
 from flm.settings import Settings
 from tests.models.tiny_bert import LENGTH_MAX, reference, write_bert
 from tests.server.encoder import MODEL, with_encoder

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from flm.server.front import FOLDER, POLICY
+from flm.server.routes.front import FOLDER, POLICY
 from tests.server.house import House, serving
 from tests.server.test_prefix_cache import KEYS
 from tests.test_tidy import FILE_LINES_MAX, LINE_COLUMNS_MAX

@@ -74,7 +74,7 @@ def test_all_that_is_tallied_is_told(house: House, url: str) -> None:
 
 
 def test_while_no_model_is_there_it_is_503(tmp_path: Path) -> None:
-    from flm.server.residence import Residence
+    from flm.server.residence.residence import Residence
 
     with serving(Residence()) as url:
         assert httpx.get(f"{url}/metrics").status_code == 503
@@ -82,7 +82,7 @@ def test_while_no_model_is_there_it_is_503(tmp_path: Path) -> None:
 
 def test_a_scrape_follows_the_model(tmp_path: Path) -> None:
     """A house at one address may change."""
-    from flm.server.residence import Residence
+    from flm.server.residence.residence import Residence
 
     residence = Residence()
     (tmp_path / "a").mkdir()

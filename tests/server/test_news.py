@@ -14,9 +14,9 @@ import pytest
 
 from flm.core.prompt import BoundaryKind
 from flm.prefix.moves import Move, Moved
-from flm.server import news as module
-from flm.server.news import News
-from flm.server.residence import Residence
+from flm.server.residence.residence import Residence
+from flm.server.routes import news as module
+from flm.server.routes.news import News
 from tests.server.house import House, open_house, serving
 from tests.server.test_leaving import until
 from tests.server.test_prefix_cache import KEYS, Client, clock

@@ -9,8 +9,8 @@ import httpx
 import pytest
 
 from flm.errors import DeviceFailed
-from flm.server.ollama import OllamaChatBody
-from flm.server.ollama_replies import LineReplies
+from flm.server.apis.ollama import OllamaChatBody
+from flm.server.apis.ollama_replies import LineReplies
 from flm.settings import Settings
 from tests.server.asking import chat
 from tests.server.house import SETTINGS, House, in_process

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from flm.server.residence import Residence
+from flm.server.residence.residence import Residence
 from tests.server.house import CARD, House, open_house, serving
 from tests.server.test_leaving import until
 from tests.server.test_prefix_cache import KEYS, Client, clock

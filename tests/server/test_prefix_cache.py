@@ -17,8 +17,8 @@ from flm.core.request import SamplingParams
 from flm.engine.answer import Answer
 from flm.engine.conversation import Conversations, Terms
 from flm.engine.engine import Engine
-from flm.server.prefix_cache import WARM_MAX
 from flm.server.reasons import reason
+from flm.server.routes.prefix_cache import WARM_MAX
 from tests.server.house import SETTINGS, House, open_house, serving
 
 KEYS = replace(SETTINGS, api_keys=("one", "two"))

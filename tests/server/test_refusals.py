@@ -10,7 +10,7 @@ import httpx
 import pytest
 from pydantic import ValidationError
 
-from flm.server.openai import ChatBody
+from flm.server.apis.openai import ChatBody
 from tests.server.asking import HELLO, chat, post, refused
 from tests.server.house import CONTEXT_LENGTH, SETTINGS, House, in_process, open_house
 

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from flm.errors import BadModelFile, NoRoom
-from flm.server import residence as residence_module
+from flm.server.residence import residence as residence_module
 from tests.server.street import CHAT, Street, opened
 from tests.server.test_leaving import HELLO, Gate, caller, until
 

@@ -9,7 +9,7 @@ import pytest
 from flm.core.chat import DeltaKind, Message
 from flm.core.event import FinishReason
 from flm.llm import LLM
-from flm.server.apis import CHATS
+from flm.server.apis.entries import CHATS
 from flm.server.prepare import Preparation
 from flm.text.template import CHATML, ChatTemplate
 from flm.text.tokenizer import Tokenizer

@@ -12,9 +12,9 @@ from flm.core.event import FinishReason
 from flm.engine.answer import Answer
 from flm.engine.residency import Resident
 from flm.errors import FlmError
+from flm.server.apis.ollama import OllamaBody
 from flm.server.faults import plain_fault
 from flm.server.generate import Choice, Generation
-from flm.server.ollama import OllamaBody
 from flm.server.wire import encode
 
 REASONS = {

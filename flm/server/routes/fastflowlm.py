@@ -3,10 +3,10 @@
 from fastapi import APIRouter, Request, Response
 from pydantic import ConfigDict
 
-from flm.server.bodies import Body
-from flm.server.documented import documented
+from flm.server.apis.bodies import Body
 from flm.server.faults import valid
-from flm.server.residence import Residence
+from flm.server.residence.residence import Residence
+from flm.server.routes.documented import documented
 from flm.server.running import Running
 from flm.server.wire import Json, parse_object, read_body
 from flm.settings import Settings

@@ -12,7 +12,7 @@ from flm.core.chat import Conversation, Message, ToolCall
 from flm.core.request import SamplingParams
 from flm.engine.conversation import Terms
 from flm.errors import BadRequest
-from flm.server.bodies import (
+from flm.server.apis.bodies import (
     AskingBody,
     Body,
     Many,
@@ -24,9 +24,9 @@ from flm.server.bodies import (
     warn_skipped,
     whole,
 )
-from flm.server.choices import response_format, tool_choice
-from flm.server.content import Reader, flat_text, is_marked, joined_text
-from flm.server.policies import arranged
+from flm.server.apis.choices import response_format, tool_choice
+from flm.server.apis.content import Reader, flat_text, is_marked, joined_text
+from flm.server.apis.policies import arranged
 from flm.settings import Settings
 
 # What they would do to the reply, we cannot do yet; None and these values do nothing.

@@ -16,10 +16,10 @@ from flm.core.request import SamplingParams
 from flm.engine.residency import Resident
 from flm.errors import BadRequest
 from flm.models.cards import Card
-from flm.server.bodies import Body
-from flm.server.documented import documented
+from flm.server.apis.bodies import Body
 from flm.server.faults import valid
-from flm.server.residence import MustWait, Residence
+from flm.server.residence.residence import MustWait, Residence
+from flm.server.routes.documented import documented
 from flm.server.wire import Json, parse_object, read_body
 from flm.settings import Settings
 from flm.text.template import ChatTemplate

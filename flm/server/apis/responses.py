@@ -14,7 +14,7 @@ from flm.core.chat import Conversation, Message, ToolCall
 from flm.core.request import SamplingParams
 from flm.engine.conversation import Terms
 from flm.errors import BadRequest, UnsupportedFeature
-from flm.server.bodies import (
+from flm.server.apis.bodies import (
     AskingBody,
     Body,
     Many,
@@ -24,11 +24,11 @@ from flm.server.bodies import (
     sampling,
     warn_skipped,
 )
-from flm.server.choices import response_format, tool_choice
-from flm.server.content import Reader, flat_text
-from flm.server.openai import Limit
-from flm.server.policies import arranged, joined
-from flm.server.thinking import ThinkingBody, thinking
+from flm.server.apis.choices import response_format, tool_choice
+from flm.server.apis.content import Reader, flat_text
+from flm.server.apis.openai import Limit
+from flm.server.apis.policies import arranged, joined
+from flm.server.apis.thinking import ThinkingBody, thinking
 from flm.settings import Settings
 
 # What they would do to the reply, we cannot do yet; None and these values do nothing.

@@ -21,11 +21,11 @@ from flm.engine.residency import Resident
 from flm.engine.thread import EngineThread
 from flm.errors import FlmError, QueueFull
 from flm.prefix.moves import Move
-from flm.server.documented import query
 from flm.server.domains import SALT, domain_asked
 from flm.server.generate import ClientStalled
-from flm.server.prefix_cache import text_asked
-from flm.server.residence import Residence
+from flm.server.residence.residence import Residence
+from flm.server.routes.documented import query
+from flm.server.routes.prefix_cache import text_asked
 from flm.server.sse import send_piece
 from flm.server.wire import encode
 from flm.settings import Settings

@@ -6,16 +6,16 @@ from fastapi import APIRouter, Depends, Request, Response
 
 from flm.server.admission import Admission
 from flm.server.answering import Answering
-from flm.server.anthropic import CountBody, MessagesBody
-from flm.server.apis import CHATS, COUNTS, MESSAGES, OLLAMA_CHATS, OLLAMA_PROMPTS, RESPONSES
-from flm.server.documented import documented
-from flm.server.metrics import Served
-from flm.server.news import News
-from flm.server.ollama import OllamaChatBody, OllamaGenerateBody
-from flm.server.openai import ChatBody, CompletionBody
+from flm.server.apis.anthropic import CountBody, MessagesBody
+from flm.server.apis.entries import CHATS, COUNTS, MESSAGES, OLLAMA_CHATS, OLLAMA_PROMPTS, RESPONSES
+from flm.server.apis.ollama import OllamaChatBody, OllamaGenerateBody
+from flm.server.apis.openai import ChatBody, CompletionBody
+from flm.server.apis.responses import ResponsesBody
 from flm.server.prepare import Preparation
-from flm.server.residence import Residence
-from flm.server.responses import ResponsesBody
+from flm.server.residence.residence import Residence
+from flm.server.routes.documented import documented
+from flm.server.routes.metrics import Served
+from flm.server.routes.news import News
 from flm.server.running import Running
 from flm.server.wire import Json
 from flm.settings import Settings

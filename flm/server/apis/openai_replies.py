@@ -10,11 +10,11 @@ from flm.core.chat import DeltaKind, text_of, tool_calls_of
 from flm.core.event import FinishReason, Generated
 from flm.engine.residency import Resident
 from flm.errors import FlmError
+from flm.server.apis.logprobs import chat_logprobs, text_logprobs
+from flm.server.apis.openai import ReplyBody
+from flm.server.apis.usage import timings, usage
 from flm.server.faults import fault
 from flm.server.generate import Choice, Generation
-from flm.server.logprobs import chat_logprobs, text_logprobs
-from flm.server.openai import ReplyBody
-from flm.server.usage import timings, usage
 from flm.server.wire import encode
 from flm.text.tokenizer import Tokenizer
 

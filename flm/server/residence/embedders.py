@@ -6,8 +6,8 @@ from flm import console
 from flm.engine.embedder import Embedder, load_embedder
 from flm.errors import BadRequest, ModelNotFound
 from flm.models.cards import Card, encoders
-from flm.server.residence import MustWait, Residence
-from flm.server.shelf import model_names, served_names
+from flm.server.residence.residence import MustWait, Residence
+from flm.server.residence.shelf import model_names, served_names
 from flm.settings import Settings
 
 

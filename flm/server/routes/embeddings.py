@@ -17,12 +17,12 @@ from flm.devices.device import Array
 from flm.engine.embedder import Embedder
 from flm.errors import BadRequest, PassCancelled, PromptTooLong, UnsupportedFeature
 from flm.server import journal
-from flm.server.bodies import Body, Many, Whole
-from flm.server.documented import documented
-from flm.server.embedders import Embedders
+from flm.server.apis.bodies import Body, Many, Whole
 from flm.server.faults import valid
 from flm.server.journal import CLIENT_CLOSED_REQUEST
-from flm.server.metrics import Served
+from flm.server.residence.embedders import Embedders
+from flm.server.routes.documented import documented
+from flm.server.routes.metrics import Served
 from flm.server.wire import Json, parse_object, read_body
 from flm.settings import Settings
 

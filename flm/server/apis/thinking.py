@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from flm.server.bodies import Body, effort_known
+from flm.server.apis.bodies import Body, effort_known
 
 
 class Reasoning(Body):

@@ -12,16 +12,16 @@ from flm.core.chat import Conversation
 from flm.core.request import SamplingParams
 from flm.engine.conversation import Terms
 from flm.engine.residency import Resident
-from flm.server import anthropic, ollama, openai, responses
-from flm.server.anthropic import CountBody, MessagesBody
-from flm.server.anthropic_replies import MessageReplies
-from flm.server.bodies import AskingBody
-from flm.server.ollama import OllamaChatBody, OllamaGenerateBody
-from flm.server.ollama_replies import LineReplies
-from flm.server.openai import ChatBody
-from flm.server.replies import CHAT, ChunkReplies
-from flm.server.responses import ResponsesBody
-from flm.server.responses_replies import ResponseReplies
+from flm.server.apis import anthropic, ollama, openai, responses
+from flm.server.apis.anthropic import CountBody, MessagesBody
+from flm.server.apis.anthropic_replies import MessageReplies
+from flm.server.apis.bodies import AskingBody
+from flm.server.apis.ollama import OllamaChatBody, OllamaGenerateBody
+from flm.server.apis.ollama_replies import LineReplies
+from flm.server.apis.openai import ChatBody
+from flm.server.apis.openai_replies import CHAT, ChunkReplies
+from flm.server.apis.responses import ResponsesBody
+from flm.server.apis.responses_replies import ResponseReplies
 from flm.server.sse import Replies
 from flm.settings import Settings
 

@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field
 from flm.core.chat import Conversation, Message, ToolCall
 from flm.core.request import SamplingParams
 from flm.engine.conversation import Terms
-from flm.server.bodies import (
+from flm.server.apis.bodies import (
     AskingBody,
     Body,
     Many,
@@ -22,10 +22,10 @@ from flm.server.bodies import (
     sampling,
     stop_strings,
 )
-from flm.server.choices import ANY_OBJECT
-from flm.server.content import Reader
-from flm.server.openai import tools_known
-from flm.server.policies import arranged
+from flm.server.apis.choices import ANY_OBJECT
+from flm.server.apis.content import Reader
+from flm.server.apis.openai import tools_known
+from flm.server.apis.policies import arranged
 from flm.settings import Settings
 from flm.text.constraint import Format
 from flm.text.pictures import picture_at, picture_of

@@ -9,7 +9,7 @@ from typing import Any
 
 from flm.engine.conversation import ANY_TOOL
 from flm.errors import BadRequest
-from flm.server.bodies import not_supported
+from flm.server.apis.bodies import not_supported
 from flm.text.constraint import Format
 
 ANY_OBJECT = {"type": "object"}

@@ -9,10 +9,10 @@ from flm.core.event import FinishReason
 from flm.engine.answer import Answer
 from flm.engine.residency import Resident
 from flm.errors import FlmError
-from flm.server.bodies import AskingBody
+from flm.server.apis.bodies import AskingBody
+from flm.server.apis.usage import message_usage
 from flm.server.faults import message_fault
 from flm.server.generate import Choice, Generation
-from flm.server.usage import message_usage
 from flm.server.wire import encode
 
 REASONS = {

@@ -1,6 +1,6 @@
 """The front door: at / a page for people's browsers, a greeting for programs.
 
-The page's files lie beside this one. Nothing in them is a secret, so they ask for no key: the page
+The page's files lie in page/. Nothing in them is a secret, so they ask for no key: the page
 does, before it asks the server for anything.
 """
 
@@ -15,7 +15,7 @@ from flm import __version__
 from flm.errors import NoSuchPath
 from flm.server.wire import Json
 
-FOLDER = Path(__file__).parent / "page"
+FOLDER = Path(__file__).parents[1] / "page"
 INDEX = "index.html"
 TYPES = {
     ".html": "text/html; charset=utf-8",

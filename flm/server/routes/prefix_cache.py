@@ -24,13 +24,13 @@ from flm.engine.residency import Resident
 from flm.errors import BadRequest, QueueFull
 from flm.prefix.overview import kept_tiers, overview, with_disk
 from flm.server.admission import Admission
-from flm.server.documented import documented, query
+from flm.server.apis.openai import ChatBody, CompletionBody
 from flm.server.domains import SALT, domain_asked
-from flm.server.openai import ChatBody, CompletionBody
-from flm.server.prefix_replies import explanation_reply, overview_reply
 from flm.server.prepare import Preparation, Prepared
 from flm.server.reasons import reason
-from flm.server.residence import Residence
+from flm.server.residence.residence import Residence
+from flm.server.routes.documented import documented, query
+from flm.server.routes.prefix_replies import explanation_reply, overview_reply
 from flm.server.wire import Json
 from flm.settings import Settings
 

@@ -29,10 +29,10 @@ from flm.errors import (
     ServerStopping,
 )
 from flm.server import journal
-from flm.server.beside import beside
-from flm.server.expiry import Expiry
 from flm.server.faults import internal
-from flm.server.shelf import (
+from flm.server.residence.beside import beside
+from flm.server.residence.expiry import Expiry
+from flm.server.residence.shelf import (
     Shelved,
     find_shelved,
     model_names,
@@ -40,7 +40,7 @@ from flm.server.shelf import (
     served_names,
     shelved,
 )
-from flm.server.turns import Guest, Turns
+from flm.server.residence.turns import Guest, Turns
 from flm.settings import Settings
 
 # What clients may call themselves. The third is ours.

@@ -6,7 +6,7 @@ from typing import Any
 from fastapi import APIRouter, Response
 
 from flm.models.cards import Card
-from flm.server.residence import MustWait, Residence
+from flm.server.residence.residence import MustWait, Residence
 from flm.server.wire import Json
 
 

@@ -10,11 +10,11 @@ from flm.core.event import FinishReason
 from flm.engine.answer import Answer
 from flm.engine.residency import Resident
 from flm.errors import FlmError
-from flm.server.bodies import sampling
+from flm.server.apis.bodies import sampling
+from flm.server.apis.responses import ResponsesBody
+from flm.server.apis.usage import response_usage
 from flm.server.faults import fault
 from flm.server.generate import Choice, Generation
-from flm.server.responses import ResponsesBody
-from flm.server.usage import response_usage
 from flm.server.wire import encode
 
 # Why a response is incomplete; the other reasons make it a completed one.

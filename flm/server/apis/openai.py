@@ -11,7 +11,7 @@ from flm.core.chat import Conversation, Message, ToolCall
 from flm.core.request import SamplingParams
 from flm.engine.conversation import Terms
 from flm.errors import BadRequest
-from flm.server.bodies import (
+from flm.server.apis.bodies import (
     AskingBody,
     Body,
     Many,
@@ -23,10 +23,10 @@ from flm.server.bodies import (
     warn_skipped,
     whole,
 )
-from flm.server.choices import ToolChoice, response_format, tool_choice
-from flm.server.content import Reader, flat_text, languages, unmarked
-from flm.server.policies import arranged
-from flm.server.thinking import ThinkingBody, thinking
+from flm.server.apis.choices import ToolChoice, response_format, tool_choice
+from flm.server.apis.content import Reader, flat_text, languages, unmarked
+from flm.server.apis.policies import arranged
+from flm.server.apis.thinking import ThinkingBody, thinking
 from flm.settings import Settings
 
 CHOICES_MAX = 16  # replies asked for in one request: n times the prompts

@@ -11,13 +11,13 @@ from flm.engine.conversation import Conversations
 from flm.engine.residency import Resident
 from flm.errors import BadRequest
 from flm.server.admission import Admission
-from flm.server.apis import CHATS
-from flm.server.bodies import Body, Many, refuse_fields
-from flm.server.documented import documented
+from flm.server.apis.bodies import Body, Many, refuse_fields
+from flm.server.apis.entries import CHATS
+from flm.server.apis.openai import ChatBody
 from flm.server.faults import valid
-from flm.server.openai import ChatBody
 from flm.server.prepare import Preparation
-from flm.server.residence import Residence
+from flm.server.residence.residence import Residence
+from flm.server.routes.documented import documented
 from flm.server.wire import Json
 from flm.settings import Settings
 from flm.text.tokenizer import Tokenizer

@@ -1,0 +1,1 @@
+"""Which models are loaded, and who waits for which."""
