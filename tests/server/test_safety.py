@@ -198,6 +198,8 @@ def test_the_fuzzer_knows_every_route(house: House) -> None:
     """All that is in openapi.json, which has all but HEAD and the page's files."""
     paths = create_app(SETTINGS, house.residence).openapi()["paths"]
     known = {(path, method) for path, methods in paths.items() for method in methods}
-    written = [ROUTE.findall(file.read_text()) for file in Path(guard.__file__).parent.glob("*.py")]
+    written = [
+        ROUTE.findall(file.read_text()) for file in Path(guard.__file__).parent.rglob("*.py")
+    ]
     routes = {(path.replace(":path", ""), way) for found in written for way, path in found}
     assert known == {(path, way) for path, way in routes - FILES if way != "head"}
