@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help install serve test test-all bench lint fixtures clean
+.PHONY: help install serve test test-all bench bench-report lint fixtures clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -49,6 +49,9 @@ bench: $(VENV)/installed-all  ## side by side with llama.cpp; appends rows to be
 	@$(BIN)/python -m bench.families
 	@$(BIN)/python -m bench.comply
 	@$(BIN)/python -m bench.readme
+
+bench-report: bench  ## measure, then write docs/benchmarks.md and its pictures
+	@$(BIN)/python -m bench.report
 
 lint: $(VENV)/installed-test  ## ruff and mypy --strict
 	@$(BIN)/ruff format --check .

@@ -27,6 +27,7 @@ from flm.hub.pull import pull
 from flm.settings import Settings
 
 LANES, CONTEXT, TURNS = 4, 8192, 8
+LENGTHS, LAST = (512, 1024, 2048, 4096, 7680), 64
 WORDS = """
 river stone cloud lantern market winter silver bridge garden window letter morning coffee engine
 harbour paper village mountain summer kitchen doctor music forest island candle train
@@ -181,6 +182,24 @@ def resend(sides: Sides) -> None:
     )
 
 
+def lengths(sides: Sides) -> None:
+    """TTFT of prompts of several lengths: cold, and with all but the last 64 tokens read before."""
+    for length in LENGTHS:
+
+        def cold(client: Client, seed: int, length: int = length) -> float:
+            return client.complete(tokens_of(length, seed), 1).first_s
+
+        def warm(client: Client, seed: int, length: int = length) -> float:
+            begin = tokens_of(length - LAST, seed)
+            client.complete([*begin, *tokens_of(LAST, seed + 1000)], 1)
+            client.complete([*begin, *tokens_of(LAST, seed + 2000)], 1)  # where it parts is kept
+            return client.complete([*begin, *tokens_of(LAST, seed + 3000)], 1).first_s
+
+        for name, measure in (("cold", cold), ("warm", warm)):
+            ours, peer = sides.medians(measure)
+            keep("chat", f"TTFT of {length}, {name}", flm=ours, llama_cpp=peer, ratio=ours / peer)
+
+
 def start_up(sides: Sides) -> None:
     """Seconds that `flm list` takes, the best of several starts; Python's own start beside it."""
 
@@ -210,7 +229,17 @@ def memory(sides: Sides) -> None:
     keep("chat", "idle memory, x the GGUF", anonymous=anonymous, resident=resident, most=[2.5, 4.0])
 
 
-FIGURES = (prefill, decode, streams, second_turn, conversation, resend, start_up, memory)
+FIGURES = (
+    prefill,
+    decode,
+    streams,
+    second_turn,
+    conversation,
+    resend,
+    lengths,
+    start_up,
+    memory,
+)
 
 
 @contextmanager

@@ -30,9 +30,13 @@ class Lines:
 
 def newest(bench: str) -> dict[str, dict[str, Any]]:
     """The last row of each figure; none where it never ran."""
+    return {row["figure"]: row for row in every(bench)}
+
+
+def every(bench: str) -> list[dict[str, Any]]:
+    """All rows, the oldest first."""
     path = RESULTS / f"{bench}.jsonl"
-    lines = path.read_text().splitlines() if path.exists() else []
-    return {row["figure"]: row for row in map(json.loads, lines)}
+    return list(map(json.loads, path.read_text().splitlines() if path.exists() else []))
 
 
 def table(rows: Mapping[str, Mapping[str, Any]]) -> str:
