@@ -94,7 +94,17 @@ def test_serve_without_a_model_loads_the_one_that_is_asked_for(home: Path) -> No
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    command = [sys.executable, "-m", "flm", "serve", "--port", str(port), "--ctx-len", "99999"]
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "flm",
+        "serve",
+        "--port",
+        str(port),
+        "--ctx-len",
+        "99999",
+    ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ) as server:
         assert server.stdout is not None
         assert any(f"serves what requests name: {TINY.stem}" in line for line in server.stdout)
