@@ -62,6 +62,15 @@ class Settings:
         20 * 2**20, "largest image file in a request", low=1024, high=2**31
     )
     image_pixels_max: int = _setting(2**25, "most pixels of an image", low=1, high=2**30)
+    image_max_tokens: int = _setting(
+        1024, "most tokens that an image becomes; larger ones are scaled down", low=4, high=16_384
+    )
+    image_cache_mb: int = _setting(
+        128,
+        "MiB for what images were made into, so that none is looked at twice",
+        low=0,
+        high=2**20,
+    )
     messages_max: int = _setting(65_536, "most messages in a request", low=1, high=2**24)
     ollama: bool = _setting(True, "answer at Ollama's routes, below /api, too", choices=ON_OFF)
     tools_max: int = _setting(4096, "most tools in a request", low=1, high=2**20)
@@ -170,7 +179,12 @@ class Settings:
     preemption: bool = _setting(False, "has no effect on Linux")
     asr: bool = _setting(False, "1 also loads a speech model; not supported yet")
     embed: bool = _setting(False, "1 also fetches an embedding model, loaded when first asked")
-    img_pre_resize: int = _setting(2, "image size class; not supported yet", low=0, high=8)
+    img_pre_resize: int = _setting(
+        2,
+        "images are scaled down to this height first: 1 to 8 for 480 to 4320 pixels, 0 not at all",
+        low=0,
+        high=8,
+    )
 
 
 FIELDS: Mapping[str, "Field[Any]"] = MappingProxyType({f.name: f for f in fields(Settings)})

@@ -8,21 +8,25 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from flm.errors import BadModelFile, FlmError, NoRoom
-from flm.graph.blocks import Numerics
+from flm.core.picture import Sight
+from flm.errors import BadModelFile, FlmError, NoRoom, UnsupportedModel
 from flm.graph.bundle import (
     ROW_DTYPES,
+    TOWER,
     WEIGHTS,
     Bundle,
     StaleBundle,
     graph_name,
     replace_folder,
     source_key,
+    towers_beside,
 )
 from flm.graph.emit import Emitter, WeightStore
+from flm.graph.layers import Numerics
 from flm.graph.weights.gguf import GgufFile
-from flm.models.family import Emitted, Source, architecture, family_of, open_source
+from flm.models.family import SEEING, Emitted, Source, architecture, family_of, open_source
 from flm.models.growth import bytes_at_most
+from flm.models.tower import emit_tower, has_tower, tower_shape
 
 # Files a Hugging Face folder may bring that the tokenizer and the template are read from.
 TEXT_FILES = (
@@ -71,7 +75,9 @@ def compile_model(
     try:
         shutil.rmtree(work, ignore_errors=True)
         work.mkdir(parents=True)
+        tower = tower_of(opened, say)
         size = bytes_at_most(opened)
+        size += bytes_at_most(tower) if tower and tower is not opened else 0
         _check_room(source, work, size)
         store = WeightStore(work / WEIGHTS, size_expected=size, progress=progress)
         layouts = {}
@@ -82,6 +88,9 @@ def compile_model(
                 _emit(opened, store, Numerics(int8_activations, row_dtype, short))
         for note in sorted(emitted.notes):
             say(note)
+        sight = None
+        if tower:
+            sight = _emit_tower(tower, opened, store, int8_activations, emitted.width, say)
         _write_text(opened, work)
         bundle = Bundle(
             work,
@@ -92,6 +101,7 @@ def compile_model(
             emitted.vocabulary,
             emitted.context_length,
             emitted.context_length_short,
+            sight,
         )
         bundle.seal()
         replace_folder(work, folder)
@@ -108,8 +118,50 @@ def _emit(source: Source, store: WeightStore, numerics: Numerics) -> Emitted:
     emitter = Emitter(store)
     emitted = family.emit(source, emitter, numerics)
     is_short = numerics.context_length is not None
-    emitter.save(store.path.parent / graph_name(numerics.row_dtype, is_short=is_short), name)
+    place = graph_name(numerics.row_dtype, is_short=is_short, sees=numerics.sees)
+    emitter.save(store.path.parent / place, name)
     return emitted
+
+
+def tower_of(source: Source, say: Callable[[str], None]) -> Source | None:
+    """Where its picture tower is: in a folder itself, beside a GGUF file. None: nowhere."""
+    name, _ = family_of(source)
+    if name not in SEEING:
+        return None
+    if not isinstance(source, GgufFile):
+        return source if has_tower(source) else None
+    found = towers_beside(source.path)
+    if len(found) > 1:
+        say(f"There are {len(found)} mmproj files beside {source.path.name}: none of them is taken")
+    tower = GgufFile(found[0]) if len(found) == 1 else None
+    return tower if tower and has_tower(tower) else None
+
+
+def _emit_tower(
+    tower: Source,
+    source: Source,
+    store: WeightStore,
+    int8_activations: bool,
+    width: int,
+    say: Callable[[str], None],
+) -> Sight | None:
+    """Its graph, and those that read what it gives, beside the store. None for another model's, or
+    a kind that is not built.
+    """
+    try:
+        given = tower_shape(tower).out_width
+    except UnsupportedModel as error:
+        say(f"Pictures are not taken: {error.message}")
+        return None
+    if given != width:
+        say(f"{tower.path.name} makes rows of {given} and the model takes {width}: it is left out")
+        return None
+    emitter = Emitter(store)
+    shape = emit_tower(tower, emitter, Numerics(int8_activations))
+    emitter.save(store.path.parent / TOWER, "tower")
+    for row_dtype in ROW_DTYPES:
+        _emit(source, store, Numerics(int8_activations, row_dtype, sees=True))
+    return shape.sight
 
 
 def _write_text(source: Source, folder: Path) -> None:

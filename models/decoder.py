@@ -53,7 +53,7 @@ def emit_decoder(
     b.head(x, w.matrix("head" if w.has("head") else "embedding"))
     vocabulary = w.matrix("embedding").shape[0]
     layout, notes = MemoryLayout(tuple(b.memory)), frozenset(b.notes)
-    return Emitted(layout, vocabulary, shape.context_length, notes=notes)
+    return Emitted(layout, vocabulary, shape.context_length, notes=notes, width=shape.width)
 
 
 def gated_mlp(b: Blocks, w: Weights, activate: Callable[[str, str], str]) -> Mlp:

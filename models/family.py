@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 from flm.core.json_file import read_json_object
 from flm.errors import BadModelFile, UnsupportedModel
-from flm.graph.blocks import Numerics
 from flm.graph.emit import Emitter
+from flm.graph.layers import Numerics
 from flm.graph.weights.gguf import GgufFile
 from flm.graph.weights.q4nx import WEIGHTS, Q4nxFolder
 from flm.graph.weights.safetensors import SafetensorsFolder
@@ -43,6 +43,7 @@ FAMILIES: Mapping[str, str] = {
 
 
 AS_THEY_ARE = ("bert",)  # models whose floats are not rounded
+SEEING = ("qwen35", "qwen35moe")  # that take rows of pictures
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,7 @@ class Emitted:
     context_length: int
     context_length_short: int | None = None
     notes: frozenset[str] = frozenset()
+    width: int = 0  # of the rows that stand for pictures, where it takes them
 
 
 class Family(Protocol):

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
+from flm.core.picture import Picture
+
 NAME_CHARS_MAX = 256  # of a function
 
 
@@ -22,7 +24,8 @@ class Message:
     """`role` is system, user, assistant or tool; `content` is flattened text, None if absent.
 
     `marks` are offsets in `content`, in characters, where the client wants a snapshot. `languages`
-    are codes: which one a text to translate is in, and which one is wanted.
+    are codes: which one a text to translate is in, and which one is wanted. `pictures` stand at
+    offsets in `content`, in characters, in order.
     """
 
     role: str
@@ -33,6 +36,7 @@ class Message:
     name: str | None = None
     marks: tuple[int, ...] = ()
     languages: tuple[str, str] | None = None
+    pictures: tuple[tuple[int, Picture], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from struct import pack
 
+from flm.core.picture import Placed
+
 
 class BoundaryKind(Enum):
     """Why a place is worth a snapshot (docs/design.md, section 4)."""
@@ -32,6 +34,7 @@ class Prompt:
     """Token ids with strictly rising boundaries in (0, len(tokens)].
 
     Prompts of one `domain` share what is kept; nobody else learns of it.
+    `pictures` stand in it by ids of their own (`Placed.ids`).
     `packed` is the same ids as native int32: long prompts are compared by their bytes, and packing
     16K of them takes longer than finding them in the prefix cache.
     """
@@ -39,6 +42,7 @@ class Prompt:
     tokens: tuple[int, ...]
     boundaries: tuple[Boundary, ...] = ()
     domain: str = ""
+    pictures: tuple[Placed, ...] = ()
     packed: bytes = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

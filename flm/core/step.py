@@ -2,14 +2,17 @@
 
 from dataclasses import dataclass
 
+from flm.core.picture import Placed
+
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Tokens [start, start + len(tokens)) of the sequence in `lane`."""
+    """Tokens [start, start + len(tokens)) of the sequence in `lane`; its prompt has `pictures`."""
 
     lane: int
     start: int
     tokens: tuple[int, ...]
+    pictures: tuple[Placed, ...] = ()
 
     @property
     def end(self) -> int:

@@ -278,4 +278,4 @@ def _extended(prompt: Prompt, tokens: Sequence[int]) -> Prompt:
     whole = (*prompt.tokens, *tokens)
     inner = tuple(b for b in prompt.boundaries if b.kind is not BoundaryKind.END)
     end = Boundary(len(whole), BoundaryKind.END)
-    return Prompt(whole, (*inner, end), prompt.domain)
+    return Prompt(whole, (*inner, end), prompt.domain, prompt.pictures)

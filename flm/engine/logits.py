@@ -9,6 +9,7 @@ import numpy as np
 
 from flm.core.event import TokenLogprob
 from flm.core.grammar import Matcher
+from flm.core.picture import is_picture
 from flm.core.request import Request, SamplingParams
 from flm.devices.device import Array
 from flm.errors import DeviceFailed
@@ -31,14 +32,18 @@ class Counts:
         """(ids, counts) of the tokens that stand there."""
         if self._counts is None:
             self._counts = np.zeros(vocabulary, np.float32)
-        np.add.at(self._counts, tokens[self._end :], 1)
+        np.add.at(self._counts, _words(tokens[self._end :]), 1)
         self._end = len(tokens)
         if self._window is not None and self._end - self._start > self._window:
             oldest = self._end - self._window
-            np.subtract.at(self._counts, tokens[self._start : oldest], 1)
+            np.subtract.at(self._counts, _words(tokens[self._start : oldest]), 1)
             self._start = oldest
         ids = np.flatnonzero(self._counts > 0)
         return ids, self._counts[ids]
+
+
+def _words(tokens: Sequence[int]) -> list[int]:
+    return [token for token in tokens if not is_picture(token)]
 
 
 def bias(added: Mapping[int, float]) -> Processor:

@@ -67,12 +67,14 @@ class MemoryPlan:
     prefix_wanted: int
     machine: int
     parked: int = 0
+    pictures: int = 0  # what a model that sees keeps of them
     twins: int = 0  # what an NPU has once more: weights as its kernels take them, rows, states
 
     @property
     def needed(self) -> int:
         """Without what gives way: kept prompts, parked lanes."""
-        return PROGRAM_BYTES + self.weights + self.lanes_rows + self.lanes_state + self.twins
+        lanes = self.lanes_rows + self.lanes_state
+        return PROGRAM_BYTES + self.weights + lanes + self.twins + self.pictures
 
     @property
     def total(self) -> int:
@@ -96,6 +98,8 @@ class MemoryPlan:
             f"parked lanes up to {mib(self.parked)}, in all {mib(self.total)} of "
             f"{mib(self.machine)}"
         ]
+        if self.pictures:
+            lines.append(f"What images were made into is up to {mib(self.pictures)} of that")
         if self.twins:
             lines.append(f"The NPU's own weights, rows and states are {mib(self.twins)} of that")
         if self.prefix < self.prefix_wanted:
@@ -136,6 +140,7 @@ def plan_memory(
     prefix_bytes: int,
     parked_bytes: int,
     machine_bytes: int,
+    pictures_bytes: int = 0,
     on_npu: bool = False,
 ) -> MemoryPlan:
     """The plan, with the prefix cache cut to what is left, and parked lanes to what it leaves, or
@@ -160,6 +165,7 @@ def plan_memory(
         prefix=0,
         prefix_wanted=prefix_bytes,
         machine=machine_bytes,
+        pictures=pictures_bytes,
     )
     if on_npu:
         rows_again = plan.lanes_rows * NPU_VALUE_BYTES // VALUE_BYTES[row_dtype]

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from flm.core.picture import Sight
 from flm.core.sizes import MIB
 from flm.devices.device import Device
 from flm.engine.engine import Engine
@@ -19,12 +20,13 @@ from flm.engine.plan import (
 from flm.engine.reuse import open_cache
 from flm.engine.thread import FLUSH_S_MAX, EngineThread
 from flm.errors import BadRequest
-from flm.graph.bundle import WEIGHTS, Bundle
+from flm.graph.bundle import TOWER, WEIGHTS, Bundle
 from flm.memory.lanes import Lanes
 from flm.memory.parked import Parked
 from flm.models.cards import Card
 from flm.prefix.boundaries import BoundaryFinder
 from flm.prefix.volatility import Volatility
+from flm.runner.eyes import Eyes
 from flm.runner.runner import Runner
 from flm.settings import Settings
 from flm.text.grammar import Grammars
@@ -54,6 +56,11 @@ class Resident:
     volatility: Volatility = field(default_factory=Volatility)
 
     @property
+    def sight(self) -> Sight | None:
+        """How it sees; None: it reads text only."""
+        return self.bundle.sight
+
+    @property
     def context_length(self) -> int:
         return self.plan.context_length
 
@@ -80,6 +87,7 @@ def load(
 
     Raises NoRoom, DeviceUnavailable, BadModelFile or BadRequest.
     """
+    bundle = bundle if settings.device not in NPUS else replace(bundle, sight=None)
     plan = planned(bundle, card, settings)
     for line in plan.lines():
         say(line)
@@ -100,7 +108,11 @@ def load(
         plan=plan,
         tokenizer=tokenizer,
         template=template,
-        boundaries=BoundaryFinder(template, tokenizer),
+        boundaries=BoundaryFinder(
+            template,
+            tokenizer,
+            cell=bundle.sight.cell if bundle.sight else None,
+        ),
         grammars=Grammars(tokenizer),
         thread=EngineThread(engine),
         device=device,
@@ -133,6 +145,7 @@ def planned(bundle: Bundle, card: Card, settings: Settings) -> MemoryPlan:
         prefix_bytes=Limits.of(settings, card).bytes,
         machine_bytes=memory_bytes(),
         parked_bytes=settings.parked_mb * MIB,
+        pictures_bytes=settings.image_cache_mb * MIB if bundle.sight else 0,
         on_npu=settings.device in NPUS,
     )
     require_room(plan)
@@ -153,7 +166,8 @@ def _engine(
     layout = bundle.layouts[plan.row_dtype]
     program = device.load(bundle.graph(plan.row_dtype, plan.context_length))
     lanes = Lanes(device, layout, count=plan.lanes, capacity_max=plan.context_length + 1)
-    runner = Runner(program, device, layout, lanes, vocabulary=bundle.vocabulary)
+    eyes = open_eyes(bundle, settings) if bundle.sight else None
+    runner = Runner(program, device, layout, lanes, vocabulary=bundle.vocabulary, eyes=eyes)
     cache = open_cache(
         bundle,
         layout,
@@ -185,6 +199,19 @@ def _engine(
             warn=warn,
         ),
     )
+
+
+def open_eyes(bundle: Bundle, settings: Settings) -> Eyes:
+    """The tower of a model that sees, on the CPU."""
+    from flm.devices.cpu import open_session
+    from flm.devices.machine import cores_physical
+
+    assert bundle.sight
+    threads = settings.threads or cores_physical()
+    session = open_session(str(bundle.folder / TOWER), bundle.folder, threads=threads)
+    width = session.get_outputs()[0].shape[-1]
+    bytes_max = settings.image_cache_mb * MIB
+    return Eyes(session, bundle.sight, width=width, bytes_max=bytes_max)
 
 
 def require_device(settings: Settings) -> None:

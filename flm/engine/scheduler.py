@@ -121,12 +121,14 @@ def _chunk(sequence: Sequence, chunk_len: int, first_min: int, grid: int) -> Spa
     elif cut - start - length == 1:
         length += 1 if length == least else -1
     assert sequence.lane is not None
-    return Span(sequence.lane, start, tuple(sequence.tokens[start : start + length]))
+    tokens = tuple(sequence.tokens[start : start + length])
+    return Span(sequence.lane, start, tokens, sequence.request.prompt.pictures)
 
 
 def _newest(sequence: Sequence) -> Span:
     assert sequence.lane is not None
-    return Span(sequence.lane, sequence.computed, (sequence.tokens[-1],))
+    pictures = sequence.request.prompt.pictures
+    return Span(sequence.lane, sequence.computed, (sequence.tokens[-1],), pictures)
 
 
 def _left(sequence: Sequence) -> int:

@@ -2,6 +2,7 @@
 
 import math
 
+from flm.core.picture import is_picture
 from flm.core.request import Request
 from flm.errors import BadRequest, PromptTooLong, QueueFull
 
@@ -15,7 +16,8 @@ def validate(request: Request, context_length: int, vocabulary: int) -> None:
         raise BadRequest("the prompt is empty", fix="send some text", param="messages")
     if len(tokens) >= context_length:
         raise PromptTooLong(prompt_tokens=len(tokens), context_length=context_length)
-    for param, ids in (("prompt", tokens), ("logit_bias", request.sampling.logit_bias)):
+    words = [token for token in tokens if not is_picture(token)]
+    for param, ids in (("prompt", words), ("logit_bias", request.sampling.logit_bias)):
         if ids and not 0 <= min(ids) <= max(ids) < vocabulary:
             raise BadRequest(
                 f"{param} names a token outside the vocabulary",

@@ -12,10 +12,21 @@ from typing import Any
 import numpy as np
 
 from flm.core.tensor import MemoryKind
-from flm.devices.device import IDS, LAST, LOGITS, OFFSETS, OUT, Array
-from flm.graph import functions
+from flm.devices.device import (
+    IDS,
+    LAST,
+    LOGITS,
+    OFFSETS,
+    OUT,
+    PICTURES,
+    PLACES,
+    POSITIONS,
+    Array,
+)
+from flm.graph import functions, sight
 from flm.graph.emit import Emitter
-from flm.graph.matrices import store_matrices, store_rows
+from flm.graph.layers import Layers, Numerics
+from flm.graph.matrices import store_rows
 from flm.graph.weights.blocks import Matrix
 from flm.memory.layout import MemoryTensor
 
@@ -23,24 +34,15 @@ NO_SINK = -6e4  # takes no share of any row, and keeps attention from adding up 
 
 
 @dataclass(frozen=True, slots=True)
-class Numerics:
-    """How a graph computes. int8 activations are how it is served; float32 is how it is proven."""
-
-    int8_activations: bool = True
-    row_dtype: str = "float32"  # of the KV cache: float32 or float16
-    context_length: int | None = None  # where numbers depend on it; None: all the model takes
-
-    @property
-    def accuracy_level(self) -> int:
-        return 4 if self.int8_activations else 0
-
-
-@dataclass(frozen=True, slots=True)
 class Rotary:
-    """Names of the cosine and sine tables, [positions, width / 2] each."""
+    """Names of the cosine and sine tables, [positions, width / 2] each; with `turns` [B,T], they
+    are of this pass's tokens only, and it says which row is whose.
+    """
 
     cos: str
     sin: str
+    turns: str | None = None
+    width: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,16 +68,15 @@ class SharedRows:
     positions: str
 
 
-class Blocks:
+class Blocks(Layers):
     """Emits into one graph; `memory` lists what the model carries from token to token, `notes` what
     whoever compiles it should know.
     """
 
     def __init__(self, emitter: Emitter, numerics: Numerics, *, epsilon: float) -> None:
-        self.e = emitter
+        super().__init__(emitter, numerics)
         self.memory: list[MemoryTensor] = []
         self.notes: set[str] = set()
-        self._numerics = numerics
         self._epsilon = epsilon
         self.ids = emitter.input(IDS, "int64", ["B", "T"])
         self._last = emitter.input(LAST, "int64", [1])
@@ -88,10 +89,6 @@ class Blocks:
             (self._lengths,) = emitter.op("Sub", [totals, emitter.constant([1], "int32")])
             (self._total,) = emitter.op("ReduceMax", [totals], keepdims=1)
 
-    @property
-    def accuracy_level(self) -> int:
-        return self._numerics.accuracy_level
-
     @contextmanager
     def layer(self, index: int) -> Iterator[None]:
         with self.e.scope(f"layers.{index}"):
@@ -101,52 +98,6 @@ class Blocks:
         """[B,T,K] to [B,1,K]: from here on only the wanted row is computed."""
         return self.e.op("Gather", [x, self._last], axis=1)[0]
 
-    def linear(self, x: str, *matrices: Matrix, output: str | None = None) -> str:
-        """x [B,T,K] by the matrices, stacked by rows, and their biases: [B,T,N1+N2+...]."""
-        outputs = [output] if output else 1
-        if all(matrix.bias is None for matrix in matrices):
-            return self._product(x, matrices, outputs)
-        name = "+".join(matrix.name for matrix in matrices) + ".bias"
-        parts = [np.zeros(m.shape[0], np.float32) if m.bias is None else m.bias for m in matrices]
-        bias = self.e.weight(self.e.store.put(name, np.concatenate(parts)))
-        return self.e.op("Add", [self._product(x, matrices, 1), bias], outputs)[0]
-
-    def _product(self, x: str, matrices: Sequence[Matrix], outputs: int | list[str]) -> str:
-        weight = store_matrices(self.e.store, matrices)
-        if weight.format is None:
-            inputs = [x, self.e.weight(weight.codes)]
-            return self.e.call(functions.linear(), inputs, outputs)[0]
-        assert weight.scales
-        inputs = [x, self.e.weight(weight.codes), self.e.weight(weight.scales)]
-        attributes: dict[str, Any] = {
-            "K": weight.columns,
-            "N": weight.rows,
-            "bits": weight.format.bits,
-            "block_size": weight.format.block,
-            "accuracy_level": self.accuracy_level,
-        }
-        if weight.minimum is None:
-            return self.e.call(functions.qlinear(), inputs, outputs, **attributes)[0]
-        inputs.append(self.e.weight(weight.minimum))
-        attributes["by_block"] = [0, 0, -1, weight.format.block]
-        return self.e.call(functions.qlinear_min(), inputs, outputs, **attributes)[0]
-
-    def linears(self, x: str, *matrices: Matrix) -> tuple[str, ...]:
-        """One output a matrix; those of a format in one multiplication."""
-        outputs: dict[str, str] = {}
-        for format in dict.fromkeys(matrix.format for matrix in matrices):
-            alike = [matrix for matrix in matrices if matrix.format == format]
-            y: tuple[str, ...] = (self.linear(x, *alike),)
-            if len(alike) > 1:
-                sizes = self.e.constant([matrix.shape[0] for matrix in alike])
-                y = self.e.op("Split", [y[0], sizes], len(alike), axis=-1)
-            outputs |= zip((matrix.name for matrix in alike), y, strict=True)
-        return tuple(outputs[matrix.name] for matrix in matrices)
-
-    def split(self, x: str, count: int) -> tuple[str, ...]:
-        """x [B,T,K] in `count` equal parts."""
-        return self.e.op("Split", [x], count, axis=-1, num_outputs=count)
-
     def scaled(self, x: str, factor: float) -> str:
         if factor == 1:
             return x
@@ -154,7 +105,17 @@ class Blocks:
         return self.e.op("Mul", [x, stored])[0]
 
     def embedding(self, matrix: Matrix) -> str:
-        """ids [B,T] to [B,T,K]; a head tied to it shares its bytes."""
+        """ids [B,T] to [B,T,K]; a head tied to it shares its bytes. Where a graph sees, tokens that
+        have a place among the rows of pictures are those.
+        """
+        x = self._embedded(matrix)
+        if not self.sees:
+            return x
+        rows = self.e.input(PICTURES, "float32", ["P", matrix.shape[1]])
+        places = self.e.input(PLACES, "int64", ["B", "T"])
+        return self.e.call(sight.placed(), [x, rows, places])[0]
+
+    def _embedded(self, matrix: Matrix) -> str:
         weight = store_rows(self.e.store, matrix)
         inputs = [self.ids, self.e.weight(weight.codes)]
         if weight.format is None:
@@ -200,11 +161,39 @@ class Blocks:
         angles = np.outer(np.arange(positions), frequencies.astype(np.float64))
         dtype = self._numerics.row_dtype
         tables = {"cos": magnitude * np.cos(angles), "sin": magnitude * np.sin(angles)}
-        names = [
+        cos, sin = (
             self.e.weight(self.e.store.put(f"{name}.{part}.{dtype}", table.astype(dtype)))
             for part, table in tables.items()
-        ]
-        return Rotary(*names)
+        )
+        return Rotary(cos, sin)
+
+    def rotary_seen(self, r: Rotary, sections: Sequence[int], width: int) -> Rotary:
+        """The same where a token has three positions: of its pairs of values the first turn by when
+        it comes, and every third of them by its row or its column in a picture, as many as
+        `sections` say (interleaved MRoPE). Alike for tokens of a text, whose three are one.
+        """
+        which = np.zeros(width // 2, np.int64)
+        for axis in (1, 2):
+            which[axis : 3 * sections[axis] : 3] = axis
+        chosen = np.eye(3, dtype=np.float32)[which].T.reshape(1, 3, 1, -1)
+        mask = self.vector("rotary.axes", np.ascontiguousarray(chosen))
+        positions = self.e.input(POSITIONS, "int64", ["B", 3, "T"])
+        element = {"float32": 1, "float16": 10}[self._numerics.row_dtype]
+        with self.e.scope("seen"):
+            (count,) = self.e.op("Size", [self.ids])
+            (shape,) = self.e.op("Shape", [self.ids])
+            (order,) = self.e.op("Range", [self.e.constant(0), count, self.e.constant(1)])
+            (turns,) = self.e.op("Reshape", [order, shape])
+            cos, sin = (
+                self.e.call(
+                    sight.rotary_seen(),
+                    [table, positions, mask],
+                    flat=[-1, width // 2],
+                    row_type=element,
+                )[0]
+                for table in (r.cos, r.sin)
+            )
+        return Rotary(cos, sin, turns, width)
 
     def rows(self, name: str, heads: Heads) -> str:
         """A rows tensor of memory: read here, and written over itself by attention."""
@@ -241,19 +230,22 @@ class Blocks:
         dtype = self._numerics.row_dtype
         name, scores = h.sinks or (f"no_sinks.{h.count}", np.full(h.count, NO_SINK))
         sinks = self.vector(f"{name}.{dtype}", scores.astype(dtype))
-        turned = [r.cos, r.sin] if r else ["", ""]
-        y, *_ = self.e.call(
-            functions.attention(packed=len(qkv) == 1),
-            [*qkv, key, value, self._lengths, self._total, *turned, sinks],
-            [self.e.path("attended"), key + OUT, value + OUT],
-            num_heads=h.count,
-            kv_num_heads=h.kv_count,
-            scale=h.scale,
-            window=-1 if h.window is None else h.window,
-            rotary=int(r is not None),
-            row_type={"float32": 1, "float16": 10}[dtype],
-        )
-        return y
+        attributes: dict[str, Any] = {
+            "num_heads": h.count,
+            "kv_num_heads": h.kv_count,
+            "scale": h.scale,
+            "window": -1 if h.window is None else h.window,
+            "row_type": {"float32": 1, "float16": 10}[dtype],
+        }
+        inputs, outputs = [*qkv, key, value, self._lengths, self._total], [key + OUT, value + OUT]
+        if r and r.turns:
+            assert len(qkv) == 3
+            function, attributes["rotary_width"] = sight.turned_attention(), r.width
+            inputs += [r.cos, r.sin, sinks, r.turns]
+        else:
+            function, attributes["rotary"] = functions.attention(packed=len(qkv) == 1), int(bool(r))
+            inputs += [*([r.cos, r.sin] if r else ["", ""]), sinks]
+        return self.e.call(function, inputs, [self.e.path("attended"), *outputs], **attributes)[0]
 
     def shared_rows(self, layer: int, h: Heads) -> SharedRows:
         """What `layer` has stored up to the wanted token, for others to attend to: within a window,
@@ -351,14 +343,8 @@ class Blocks:
             flat=[0, 0, heads * len(weight)],
         )[0]
 
-    def add(self, x: str, y: str) -> str:
-        return self.e.op("Add", [x, y])[0]
-
     def gate(self, x: str, gate: str) -> str:
         return self.e.call(functions.gate(), [x, gate])[0]
-
-    def vector(self, name: str, weight: Array) -> str:
-        return self.e.weight(self.e.store.put(name, weight))
 
     def swiglu(self, gate: str, up: str) -> str:
         return self.e.call(functions.swiglu(), [gate, up])[0]

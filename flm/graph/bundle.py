@@ -12,19 +12,25 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from flm.core.picture import Sight
 from flm.core.tensor import MemoryKind
 from flm.errors import FlmError
 from flm.memory.layout import MemoryLayout, MemoryTensor
 
 # Raised when the same source would give another graph or other numbers.
-GRAPH_VERSION = 5
-MANIFEST, WEIGHTS = "bundle.json", "weights.bin"
+GRAPH_VERSION = 6
+MANIFEST, WEIGHTS, TOWER = "bundle.json", "weights.bin", "tower.onnx"
 ROW_DTYPES = ("float32", "float16")
 _HEAD_BYTES, _SAMPLES, _SAMPLE_BYTES = 4 * 2**20, 64, 64 * 2**10
 
 
-def graph_name(row_dtype: str, *, is_short: bool = False) -> str:
-    return f"graph.{row_dtype}{'.short' if is_short else ''}.onnx"
+def graph_name(row_dtype: str, *, is_short: bool = False, sees: bool = False) -> str:
+    return f"graph.{row_dtype}{'.short' if is_short else ''}{'.seeing' if sees else ''}.onnx"
+
+
+def towers_beside(source: Path) -> list[Path]:
+    """What may be the picture tower of a GGUF file: llama.cpp keeps it in a file of its own."""
+    return sorted(source.parent.glob("mmproj*.gguf")) if source.is_file() else []
 
 
 class StaleBundle(FlmError):
@@ -44,6 +50,7 @@ class Bundle:
     vocabulary: int
     context_length: int
     context_length_short: int | None = None  # contexts up to it have a graph of their own
+    sight: Sight | None = None  # of a model with a picture tower
 
     @property
     def embeds(self) -> bool:
@@ -56,7 +63,8 @@ class Bundle:
         """
         short = self.context_length_short
         is_short = short is not None and context_length is not None and context_length <= short
-        return self.folder / graph_name(row_dtype, is_short=is_short)
+        sees = self.sight is not None
+        return self.folder / graph_name(row_dtype, is_short=is_short, sees=sees)
 
     @classmethod
     def open(cls, folder: Path, *, key: str | None = None) -> "Bundle":
@@ -73,6 +81,7 @@ class Bundle:
                 data["vocabulary"],
                 data["context_length"],
                 data.get("context_length_short"),
+                Sight(**data["sight"]) if data.get("sight") else None,
             )
             sizes = data["sizes"]
         except FileNotFoundError as error:
@@ -101,6 +110,7 @@ class Bundle:
             "vocabulary": self.vocabulary,
             "context_length": self.context_length,
             "context_length_short": self.context_length_short,
+            "sight": asdict(self.sight) if self.sight else None,
             "sizes": sizes,
         }
         (self.folder / MANIFEST).write_text(json.dumps(data, indent=1), encoding="utf-8")
@@ -125,10 +135,12 @@ def source_key(source: Path) -> str:
 
     digest = hashlib.sha256(f"{GRAPH_VERSION} {version('onnx')}".encode())
     names = ["*.safetensors", "*.q4nx", "*.json", "*.jinja", "tokenizer.model", "*/config.json"]
-    files = [source] if source.is_file() else sorted(f for n in names for f in source.glob(n))
+    files = [source, *towers_beside(source)]
+    if source.is_dir():
+        files = sorted(f for n in names for f in source.glob(n))
     for file in files:
         size = file.stat().st_size
-        digest.update(f"\n{file.name if source.is_dir() else ''} {size}\n".encode())
+        digest.update(f"\n{file.name if file != source else ''} {size}\n".encode())
         with file.open("rb") as stream:
             digest.update(stream.read(_HEAD_BYTES))
             for sample in range(_SAMPLES if size > _HEAD_BYTES else 0):

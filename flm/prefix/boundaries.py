@@ -17,8 +17,9 @@ from threading import Lock
 
 from flm.core.alike import common_length
 from flm.core.chat import Conversation, Message, ToolCall
+from flm.core.picture import PLACEHOLDER, Placed, expanded, placed
 from flm.core.prompt import Boundary, BoundaryKind, Prompt
-from flm.errors import FlmError
+from flm.errors import BadRequest, FlmError
 from flm.prefix.encoder import CHARS_MAX, Encoder
 from flm.text.template import ChatTemplate
 from flm.text.tokenizer import Tokenizer
@@ -55,18 +56,35 @@ class Head:
     endings: tuple[str, ...]  # how some of them go on
 
 
+def with_pictures(tokens: Sequence[int], pictures: Sequence[Placed]) -> tuple[int, ...]:
+    """Each picture's own ids in place of the token that stands for it."""
+    whole = list(tokens)
+    for each in pictures:
+        whole[each.start : each.start + 1] = each.ids
+    return tuple(whole)
+
+
 def text_prompt(tokens: Sequence[int], *, domain: str = "") -> Prompt:
     """The prompt of a plain completion: only its end is known to be worth keeping."""
     return Prompt(tuple(tokens), (Boundary(len(tokens), BoundaryKind.END),), domain)
 
 
 class BoundaryFinder:
-    """For one model. Safe to use from several threads. `chars_max` of prompts are remembered."""
+    """For one model. Safe to use from several threads. `chars_max` of prompts are remembered;
+    `cell`: so many pixels a side become a token of a picture, where it sees.
+    """
 
     def __init__(
-        self, template: ChatTemplate, tokenizer: Tokenizer, *, chars_max: int = CHARS_MAX
+        self,
+        template: ChatTemplate,
+        tokenizer: Tokenizer,
+        *,
+        chars_max: int = CHARS_MAX,
+        cell: int | None = None,
     ) -> None:
         self._template = template
+        self._cell = cell
+        self._placeholder = tokenizer.special.get(PLACEHOLDER)
         self._encoder = Encoder(tokenizer, chars_max=chars_max)
         self._heads: list[Head] = []  # the youngest last
         self._lock = Lock()
@@ -86,16 +104,17 @@ class BoundaryFinder:
         """
         text = self._template.render(conversation, now=now)
         encoded = self._encoder.encode(text, domain=domain)
-        tokens = encoded.tokens
+        pictures = self._placed(conversation, encoded.tokens)
+        tokens = with_pictures(encoded.tokens, pictures)
         if length_max is not None and len(tokens) > length_max:
             return text_prompt(tokens, domain=domain)
-        found = [(BoundaryKind.END, len(tokens))]
+        found = [(BoundaryKind.END, len(encoded.tokens))]
         for kind, others in self._others(conversation, text, now, domain):
             found.append((kind, min(self._encoder.alike(encoded, other) for other in others)))
         found.sort(key=lambda each: _ORDER.index(each[0]), reverse=True)
-        kinds = {offset: kind for kind, offset in found if offset}
+        kinds = {expanded(offset, pictures): kind for kind, offset in found if offset}
         boundaries = tuple(Boundary(offset, kinds[offset]) for offset in sorted(kinds))
-        return Prompt(tuple(tokens), boundaries, domain)
+        return Prompt(tokens, boundaries, domain, pictures)
 
     def ahead(
         self,
@@ -118,11 +137,41 @@ class BoundaryFinder:
             return None
         encoded = self._encoder.encode(one, domain=domain)
         others = (other, common + _LINE_BREAK)
-        length = min(self._encoder.alike(encoded, other) for other in others)
+        alike = min(self._encoder.alike(encoded, other) for other in others)
+        pictures = self._placed(conversation, encoded.tokens)
+        length = expanded(alike, pictures)
         if not length or (length_max is not None and length > length_max):
             return None
         kind = BoundaryKind.OPENER if messages[-1].tool_calls else BoundaryKind.TURN
-        return Prompt(tuple(encoded.tokens[:length]), (Boundary(length, kind),), domain)
+        tokens = with_pictures(encoded.tokens, pictures)[:length]
+        pictures = tuple(each for each in pictures if each.end <= length)
+        return Prompt(tokens, (Boundary(length, kind),), domain, pictures)
+
+    def _placed(self, conversation: Conversation, tokens: Sequence[int]) -> tuple[Placed, ...]:
+        """The conversation's pictures, where placeholders stand among `tokens`. Raises BadRequest
+        where there are more or fewer of these.
+        """
+        shown = [
+            (f"picture {number} of messages[{index}]", picture)
+            for index, message in enumerate(conversation.messages)
+            for number, (_, picture) in enumerate(message.pictures, 1)
+        ]
+        if not shown:
+            return ()
+        assert self._cell, "a picture for a model that reads text only"
+        marks = [at for at, token in enumerate(tokens) if token == self._placeholder]
+        if len(marks) != len(shown):
+            raise BadRequest(
+                f"the model's chat template has {len(marks)} places for {len(shown)} images",
+                fix=f"send images where the template takes them, and no text with {PLACEHOLDER}",
+                param="messages",
+            )
+        found: list[Placed] = []
+        further = 0
+        for mark, (place, picture) in zip(marks, shown, strict=True):
+            found.append(placed(picture, mark + further, self._cell, place))
+            further += found[-1].end - found[-1].start - 1
+        return tuple(found)
 
     def _others(
         self, conversation: Conversation, text: str, now: datetime, domain: str
@@ -200,5 +249,6 @@ def _parting(messages: tuple[Message, ...]) -> Iterator[tuple[Message, ...]]:
             message = replace(messages[index], reasoning=None)
             start, after = "", message.content or ""
         text = next(first for first in _FIRST if first[0] != after[:1])
-        other = replace(message, content=start + text, tool_calls=())
+        shown = tuple(each for each in message.pictures if each[0] <= len(start))
+        other = replace(message, content=start + text, tool_calls=(), pictures=shown)
         yield (*messages[:index], other, *messages[index + 1 :])

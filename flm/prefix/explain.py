@@ -167,7 +167,10 @@ class _View:
         start = char_at(text, tokens, seen, self._pieces)
         theirs = self._their_text(THEIRS_TOKENS)
         self._start = start
-        self._at = start + common_length(text[start : start + len(theirs)], theirs)
+        shown = (each for each in self.prompt.pictures if each.start <= seen < each.end)
+        picture = next(shown, None)  # which has no text: what comes behind may well be alike
+        alike = 0 if picture else common_length(text[start : start + len(theirs)], theirs)
+        self._at = start + alike
         self._rest = theirs[self._at - start :]
         self.places = Places(conversation, text) if conversation else None
         if self.places:
@@ -176,6 +179,8 @@ class _View:
         else:
             self.span = Span(0, len(text), Place(Part.TEXT, "text"))
             self.place = self.span.moved(self._at)
+        if picture:
+            self.place = Place(Part.PICTURE, picture.place)
 
     @property
     def _head_end(self) -> int:
@@ -221,6 +226,8 @@ class _View:
         )
 
     def change(self) -> Change:
+        if self.place.part is Part.PICTURE:
+            return Change.EDITED
         place, before = self.place, self._text[max(0, self._at - NEAR) : self._at]
         ours = self._text[self._at : self._at + len(self._rest) + NEAR]
         if place.part is Part.TOOL and self._tools_moved():

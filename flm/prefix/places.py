@@ -34,6 +34,7 @@ class Part(Enum):
     CALL = "tool call"
     TOOL = "tool"
     TEMPLATE = "template"
+    PICTURE = "picture"
     TEXT = "text"  # of a plain completion
 
 

@@ -16,6 +16,8 @@ from flm.memory.lanes import Lanes
 from flm.memory.layout import MemoryLayout
 from flm.memory.snapshot import Snapshot, copy
 from flm.runner.batch import adjacent
+from flm.runner.eyes import Eyes
+from flm.runner.seeing import Seeing, words
 
 
 class Runner:
@@ -29,7 +31,10 @@ class Runner:
         lanes: Lanes,
         *,
         vocabulary: int,
+        eyes: Eyes | None = None,
     ) -> None:
+        self.eyes = eyes
+        self._seeing = Seeing(device, len(lanes), eyes) if eyes else None
         self._program = program
         self._device = device
         self._layout = layout
@@ -141,7 +146,7 @@ class Runner:
         tokens = span.tokens * 2 if twice else span.tokens
         if self._chunk_ids.spec.shape != (1, len(tokens)):
             self._chunk_ids = self._device.allocate(TensorSpec(IDS, (1, len(tokens)), "int64"))
-        self._chunk_ids.array()[0] = tokens
+        self._chunk_ids.array()[0] = tokens if self._seeing is None else words(tokens)
         self._pass([span], self._chunk_ids, last=len(span.tokens) - 1)
 
     def _decode(self, spans: list[Span]) -> None:
@@ -156,6 +161,8 @@ class Runner:
         offsets.array()[:] = [span.start for span in spans]
         self._last.array()[0] = last
         inputs = {IDS: ids, OFFSETS: offsets, LAST: self._last}
+        if self._seeing:
+            inputs |= self._seeing.inputs(spans, ids.spec.shape[1])
         for buffer in inputs.values():
             buffer.to_device()
         self._program.run({**self._lanes.buffers(start, stop), **inputs, LOGITS: logits})

@@ -55,7 +55,9 @@ class Preparation:
         replies = api.replies(body, resident)
         if not body.asks:
             return Prepared(body, replies, resident, [])
-        asked = api.conversation(body, model=resident.card.tag, settings=self._settings)
+        asked = api.conversation(
+            body, model=resident.card.tag, settings=self._settings, sight=resident.sight
+        )
         agreed = replace(api.terms(body, resident.card.sampling), owner=owner_of(key))
         conversations = Conversations(resident)
         domain = self.domain(key, body.cache_salt)

@@ -4,6 +4,7 @@ What a template raises is said to whoever sent the conversation.
 """
 
 import json
+from collections.abc import Iterator
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
@@ -119,6 +120,8 @@ def _variables(conversation: Conversation) -> dict[str, Any]:
 def _message(message: Message) -> dict[str, Any]:
     # Many templates add `content` to text unasked, so an absent one is "" and never None.
     fields: dict[str, Any] = {"role": message.role, "content": message.content or ""}
+    if message.pictures:
+        fields["content"] = list(_parts(message))
     if message.reasoning is not None:
         fields["reasoning_content"] = message.reasoning
         # gpt-oss and LFM2.5 call it so, and gpt-oss refuses it beside content and calls.
@@ -131,6 +134,18 @@ def _message(message: Message) -> dict[str, Any]:
     if message.name is not None:
         fields["name"] = message.name
     return fields
+
+
+def _parts(message: Message) -> Iterator[dict[str, str]]:
+    """Texts and pictures by turns."""
+    content, start = message.content or "", 0
+    for at, _ in message.pictures:
+        if at > start:
+            yield {"type": "text", "text": content[start:at]}
+        yield {"type": "image"}
+        start = at
+    if start < len(content):
+        yield {"type": "text", "text": content[start:]}
 
 
 def _tool_call(call: ToolCall) -> dict[str, Any]:

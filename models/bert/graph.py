@@ -15,8 +15,8 @@ from flm.core.json_file import read_json_object
 from flm.devices.device import EMBEDDING, IDS, LENGTHS, MICROSOFT
 from flm.errors import BadModelFile, UnsupportedModel
 from flm.graph import functions
-from flm.graph.blocks import Numerics
 from flm.graph.emit import Emitter
+from flm.graph.layers import Numerics
 from flm.graph.matrices import store_matrices, store_rows
 from flm.graph.weights.blocks import Matrix
 from flm.graph.weights.safetensors import SafetensorsFolder

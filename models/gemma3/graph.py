@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from flm.errors import BadModelFile, UnsupportedModel
-from flm.graph.blocks import Blocks, Heads, Numerics
+from flm.graph.blocks import Blocks, Heads
 from flm.graph.emit import Emitter
+from flm.graph.layers import Numerics
 from flm.graph.weights.gguf import GgufFile
 from flm.models.decoder import emit_decoder, gated_mlp, sizes_of
 from flm.models.family import Emitted, Source

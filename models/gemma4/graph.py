@@ -8,8 +8,9 @@ that does, only the wanted token is computed.
 import numpy as np
 
 from flm.devices.device import Array
-from flm.graph.blocks import Blocks, Heads, Numerics, Rotary, SharedRows
+from flm.graph.blocks import Blocks, Heads, Rotary, SharedRows
 from flm.graph.emit import Emitter
+from flm.graph.layers import Numerics
 from flm.graph.weights.gguf import GgufFile
 from flm.memory.layout import MemoryLayout
 from flm.models.decoder import gated_mlp, sizes_of

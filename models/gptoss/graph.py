@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from flm.graph.blocks import Blocks, Heads, Numerics
+from flm.graph.blocks import Blocks, Heads
 from flm.graph.emit import Emitter
 from flm.graph.experts import Experts, experts
+from flm.graph.layers import Numerics
 from flm.graph.weights.blocks import Matrix
 from flm.graph.weights.gguf import GgufFile
 from flm.models.decoder import emit_decoder, sizes_of

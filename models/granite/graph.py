@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from flm.errors import BadModelFile
-from flm.graph.blocks import Blocks, Heads, Numerics
+from flm.graph.blocks import Blocks, Heads
 from flm.graph.emit import Emitter
+from flm.graph.layers import Numerics
 from flm.graph.weights.gguf import GgufFile
 from flm.models.decoder import emit_decoder, sizes_of
 from flm.models.family import Emitted, Source

@@ -1,7 +1,8 @@
 """Llama: SmolLM2, Llama 3.x, DeepSeek-R1-Distill-Llama, Nanbeige. Attention, rows only."""
 
-from flm.graph.blocks import Blocks, Heads, Numerics
+from flm.graph.blocks import Blocks, Heads
 from flm.graph.emit import Emitter
+from flm.graph.layers import Numerics
 from flm.models.decoder import emit_decoder, sizes_of
 from flm.models.family import Emitted, Source
 from flm.models.llama import names

@@ -1,7 +1,8 @@
 """Qwen2.5, dense: as llama, with biases of query, key and value."""
 
-from flm.graph.blocks import Blocks, Heads, Numerics
+from flm.graph.blocks import Blocks, Heads
 from flm.graph.emit import Emitter
+from flm.graph.layers import Numerics
 from flm.models.decoder import emit_decoder, sizes_of
 from flm.models.family import Emitted, Source
 from flm.models.qwen2 import names

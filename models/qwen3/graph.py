@@ -1,7 +1,8 @@
 """Qwen3, dense: as llama, with a norm of each head's query and key."""
 
-from flm.graph.blocks import Blocks, Heads, Numerics
+from flm.graph.blocks import Blocks, Heads
 from flm.graph.emit import Emitter
+from flm.graph.layers import Numerics
 from flm.models.decoder import emit_decoder, sizes_of
 from flm.models.family import Emitted, Source
 from flm.models.qwen3 import names

@@ -13,8 +13,9 @@ import numpy as np
 
 from flm.devices.device import Array
 from flm.errors import BadModelFile
-from flm.graph.blocks import Blocks, Heads, Numerics, Rotary
+from flm.graph.blocks import Blocks, Heads, Rotary
 from flm.graph.emit import Emitter
+from flm.graph.layers import Numerics
 from flm.graph.weights.blocks import Matrix
 from flm.graph.weights.gguf import GgufFile
 from flm.models.decoder import Mlp, emit_decoder, sizes_of
@@ -50,6 +51,7 @@ class Hybrid:
     shape: Shape
     delta: Delta
     recurrent: tuple[bool, ...]  # by layer
+    sections: tuple[int, ...] = ()  # pairs of values that turn by time, row and column
 
 
 def emit(source: Source, emitter: Emitter, numerics: Numerics) -> Emitted:
@@ -61,6 +63,8 @@ def emit(source: Source, emitter: Emitter, numerics: Numerics) -> Emitted:
 def emit_hybrid(b: Blocks, w: Weights, hybrid: Hybrid, *, mlp: Mlp | None = None) -> Emitted:
     shape = hybrid.shape
     rotary = b.rotary(plain_frequencies(shape), shape.context_length)
+    if b.sees:
+        rotary = b.rotary_seen(rotary, hybrid.sections, shape.rotary_width)
 
     def mixer(x: str, layer: int) -> str:
         if hybrid.recurrent[layer]:
@@ -228,7 +232,18 @@ def _from_gguf(source: GgufFile) -> Hybrid:
         taps=int(number("ssm.conv_kernel")),
     )
     recurrent = tuple(bool(kind) for kind in listed[:layers])
-    return Hybrid(shape, delta, recurrent)
+    sections = source.metadata.get(f"{architecture}.rope.dimension_sections")
+    return Hybrid(shape, delta, recurrent, _sections(sections, shape))
+
+
+def _sections(said: object, shape: Shape) -> tuple[int, ...]:
+    """Of three; without a word, thirds as even as can be, the first ones larger."""
+    pairs = shape.rotary_width // 2
+    if isinstance(said, list) and all(isinstance(each, int) and each >= 0 for each in said):
+        given = tuple(said[:3])
+        if len(given) == 3 and sum(given) == pairs:
+            return given
+    return tuple((pairs + 2 - axis) // 3 for axis in range(3))
 
 
 def _from_config(text: Mapping[str, Any]) -> Hybrid:
@@ -259,6 +274,6 @@ def _from_config(text: Mapping[str, Any]) -> Hybrid:
             taps=int(text["linear_conv_kernel_dim"]),
         )
         recurrent = tuple(kind == "linear_attention" for kind in kinds[:layers])
-        return Hybrid(shape, delta, recurrent)
+        return Hybrid(shape, delta, recurrent, _sections(rope.get("mrope_section"), shape))
     except (KeyError, TypeError, ValueError, ZeroDivisionError, AttributeError) as error:
         raise BadModelFile(f"config.json: {error!r}") from error

@@ -2,9 +2,10 @@
 that all share, through a gate of its own.
 """
 
-from flm.graph.blocks import Blocks, Numerics
+from flm.graph.blocks import Blocks
 from flm.graph.emit import Emitter
 from flm.graph.experts import Experts, experts
+from flm.graph.layers import Numerics
 from flm.graph.weights.blocks import Matrix
 from flm.models.decoder import gated_mlp
 from flm.models.family import Emitted, Source

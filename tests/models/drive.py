@@ -12,8 +12,8 @@ from flm.core.tensor import MemoryKind, TensorSpec
 from flm.devices.cpu import CpuDevice
 from flm.devices.device import Buffer
 from flm.devices.selftest import lone_row_alike
-from flm.graph.blocks import Numerics
 from flm.graph.emit import Emitter, WeightStore
+from flm.graph.layers import Numerics
 from flm.models.family import Source, family_of
 
 FIXTURES = Path(__file__).resolve().parents[1] / "fixtures"

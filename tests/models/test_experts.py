@@ -9,9 +9,10 @@ import numpy.typing as npt
 import onnxruntime
 import pytest
 
-from flm.graph.blocks import Blocks, Numerics
+from flm.graph.blocks import Blocks
 from flm.graph.emit import Emitter, WeightStore
 from flm.graph.experts import Experts, experts
+from flm.graph.layers import Numerics
 from flm.graph.weights import blocks
 from flm.graph.weights.blocks import BlockFormat, Matrix, dense, interleaved
 

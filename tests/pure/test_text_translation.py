@@ -32,7 +32,7 @@ def said(*messages: Message, **variables: str) -> str:
 
 
 def test_a_part_says_its_languages() -> None:
-    text, _ = flat_text([PART], place="messages[0].content", reader=Reader("m", Settings()))
+    text, *_ = flat_text([PART], place="messages[0].content", reader=Reader("m", Settings()))
     assert said(Message("user", text, languages=languages([PART]))) == ASKED
 
 

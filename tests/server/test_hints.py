@@ -37,12 +37,12 @@ def hints(house: House) -> list[str]:
 
 def test_marks_stand_behind_their_parts() -> None:
     parts = ["one", part("two", **MARK), {"type": "thinking", "thinking": "hm"}, part("three")]
-    text, marks = flat_text(parts, place="messages[0].content", reader=READER)
+    text, marks, _ = flat_text(parts, place="messages[0].content", reader=READER)
     assert text == "one\ntwo\nthree"
     assert [text[:mark] for mark in marks] == ["one\ntwo"]
-    assert flat_text([part("", **MARK), "a"], place="p", reader=READER) == ("\na", (0,))
-    assert flat_text("a", place="p", reader=READER) == ("a", ())
-    assert flat_text(None, place="p", reader=READER) == (None, ())
+    assert flat_text([part("", **MARK), "a"], place="p", reader=READER) == ("\na", (0,), ())
+    assert flat_text("a", place="p", reader=READER) == ("a", (), ())
+    assert flat_text(None, place="p", reader=READER) == (None, (), ())
 
 
 @pytest.mark.parametrize(

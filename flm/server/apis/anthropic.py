@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from flm.core.chat import Conversation, Message, ToolCall
+from flm.core.picture import Sight
 from flm.core.request import SamplingParams
 from flm.engine.conversation import Terms
 from flm.errors import BadRequest
@@ -77,12 +78,14 @@ def refuse_unsupported(body: CountBody) -> None:
     refuse_fields(body, UNSUPPORTED)
 
 
-def conversation(body: CountBody, *, model: str, settings: Settings) -> Conversation:
-    reader = Reader(model, settings)
+def conversation(
+    body: CountBody, *, model: str, settings: Settings, sight: Sight | None = None
+) -> Conversation:
+    reader = Reader(model, settings, sight)
     messages, places = [], []
     if body.system:
-        text, marks = flat_text(body.system, place="system", reader=reader)
-        messages.append(Message("system", text, marks=marks))
+        text, marks, pictures = flat_text(body.system, place="system", reader=reader)
+        messages.append(Message("system", text, marks=marks, pictures=pictures))
         places.append("system")
     for index, given in enumerate(body.messages):
         place = f"messages[{index}]"
@@ -137,8 +140,8 @@ def _messages(body: MessageParam, *, place: str, reader: Reader) -> Iterator[Mes
                 for index, block in run:
                     yield _result(block, place=f"{place}[{index}]", reader=reader)
             else:
-                text, marks = joined_text(run, place=place, reader=reader)
-                yield Message(role, text, marks=marks)
+                text, marks, pictures = joined_text(run, place=place, reader=reader)
+                yield Message(role, text, marks=marks, pictures=pictures)
 
 
 def _reply(blocks: list[Block], *, place: str, reader: Reader) -> Message:
@@ -151,7 +154,7 @@ def _reply(blocks: list[Block], *, place: str, reader: Reader) -> Message:
             thoughts.append(block["thinking"])
         else:
             parts.append((index, block))
-    text, marks = joined_text(parts, place=place, reader=reader, between="")
+    text, marks, pictures = joined_text(parts, place=place, reader=reader, between="")
     if any(is_marked(block) for block, _ in calls):  # as near to it as a mark can be
         marks = tuple(dict.fromkeys((*marks, len(text))))
     return Message(
@@ -160,6 +163,7 @@ def _reply(blocks: list[Block], *, place: str, reader: Reader) -> Message:
         reasoning="".join(thoughts) or None,
         tool_calls=tuple(call for _, call in calls),
         marks=marks,
+        pictures=pictures,
     )
 
 
@@ -184,13 +188,14 @@ def _result(block: Block, *, place: str, reader: Reader) -> Message:
             fix='they look like {"type": "tool_result", "tool_use_id": "...", "content": "..."}',
             param=place,
         )
-    said, marks = flat_text(content, place=f"{place}.content", reader=reader)
+    said, marks, pictures = flat_text(content, place=f"{place}.content", reader=reader)
     text = said or ""
     if is_marked(block):
         marks = tuple(dict.fromkeys((*marks, len(text))))
     if block.get("is_error") and "error" not in text[:BEGINNING_CHARS].lower():
         text, marks = ERROR + text, tuple(len(ERROR) + mark for mark in marks)
-    return Message("tool", text, tool_call_id=call_id, marks=marks)
+        pictures = tuple((len(ERROR) + at, picture) for at, picture in pictures)
+    return Message("tool", text, tool_call_id=call_id, marks=marks, pictures=pictures)
 
 
 def _tools(given: list[Block]) -> tuple[Mapping[str, Any], ...]:

@@ -4,11 +4,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from flm.core.picture import Picture
+from flm.core.picture import Picture, Sight
 from flm.errors import BadRequest, UnsupportedFeature
-from flm.models.cards import cards
 from flm.settings import Settings
 from flm.text.pictures import PictureLimits, picture_at, picture_of
+from flm.text.sight import fitted, lowered
 from flm.text.translation import languages_said
 
 # Part type -> where its text is.
@@ -34,27 +34,36 @@ SILENT_PARTS = (
     "redacted_thinking",
     "reasoning",
 )  # of an earlier reply; not what it said
-VISION = "vision"  # the label of models that see
+LOW_TOKENS = 256  # of an image whose "detail" is "low"
+HEIGHTS = (None, 480, 720, 1080, 1440, 2160, 2880, 3240, 4320)  # by --img-pre-resize
+TOWERS = "serve a Qwen3.5 with its picture tower: docs/models.md says how"
 MARKS = ("cache_control", "prompt_cache_breakpoint")  # Anthropic's and OpenAI's, on a part
+
+
+Pictures = tuple[tuple[int, Picture], ...]  # each with the characters of text before it
 
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Who is to read a conversation, and within which limits."""
+    """Who is to read a conversation, and within which limits; without `sight`, text only."""
 
     model: str
     settings: Settings
+    sight: Sight | None = None
 
-    def refuse_picture(self, picture: Picture, place: str) -> None:
-        """Raises UnsupportedFeature: what is a picture is known, and that nobody here sees it."""
-        seeing = [card.tag for card in cards() if VISION in card.labels]
-        others = f"serve one that sees: {', '.join(seeing)}" if seeing else "for no model here sees"
-        raise UnsupportedFeature(
-            f"{place} is an image of {picture.width} by {picture.height} pixels, and {self.model} "
-            "reads text only",
-            fix=f"send text, {'or ' if seeing else ''}{others}",
-            param=place,
-        )
+    def seen(self, picture: Picture, place: str, *, detail: object = None) -> Picture:
+        """As the model sees it. Raises UnsupportedFeature where it sees nothing."""
+        if self.sight is None:
+            raise UnsupportedFeature(
+                f"{place} is an image of {picture.width} by {picture.height} pixels, and "
+                f"{self.model} reads text only",
+                fix=f"send text, or {TOWERS}",
+                param=place,
+            )
+        tokens = self.settings.image_max_tokens
+        tokens = min(tokens, LOW_TOKENS) if detail == "low" else tokens
+        smaller = lowered(picture, HEIGHTS[self.settings.img_pre_resize])
+        return fitted(smaller, self.sight, tokens_max=tokens, place=place)
 
     @property
     def limits(self) -> PictureLimits:
@@ -63,14 +72,15 @@ class Reader:
 
 def flat_text(
     content: str | Sequence[str | dict[str, Any]] | None, *, place: str, reader: Reader
-) -> tuple[str | None, tuple[int, ...]]:
+) -> tuple[str | None, tuple[int, ...], Pictures]:
     """Text parts joined by a newline, as vLLM joins them: separate parts are separate thoughts.
 
-    And the offsets in it, in characters, behind parts that the client marked. None stays None.
-    Raises UnsupportedFeature for images and sounds, BadRequest for other parts.
+    And the offsets in it, in characters, behind parts that the client marked; and the pictures, for
+    whom no newline is put in. None stays None. Raises UnsupportedFeature for sounds, and images if
+    the model reads text only, BadRequest for other parts.
     """
     if content is None or isinstance(content, str):
-        return content, ()
+        return content, (), ()
     return joined_text(enumerate(content), place=place, reader=reader)
 
 
@@ -80,16 +90,23 @@ def joined_text(
     place: str,
     reader: Reader,
     between: str = "\n",
-) -> tuple[str, tuple[int, ...]]:
+) -> tuple[str, tuple[int, ...], Pictures]:
     """The same of some of a message's parts, each with its index there."""
-    texts, marks, length = [], [], -len(between)
+    text, marks, pictures = "", [], []
+    after_text = False
     for index, part in parts:
-        if isinstance(part, str) or part.get("type") not in SILENT_PARTS:
-            texts.append(_text(part, f"{place}[{index}]", reader))
-            length += len(between) + len(texts[-1])
-            if isinstance(part, dict) and is_marked(part):
-                marks.append(length)
-    return between.join(texts), tuple(marks)
+        if isinstance(part, dict) and part.get("type") in SILENT_PARTS:
+            continue
+        at = f"{place}[{index}]"
+        if isinstance(part, dict) and part.get("type") in PICTURE_PARTS:
+            pictures.append((len(text), _picture(part, at, reader)))
+            after_text = False
+        else:
+            text += (between if after_text else "") + _text(part, at, reader)
+            after_text = True
+        if isinstance(part, dict) and is_marked(part):
+            marks.append(len(text))
+    return text, tuple(marks), tuple(pictures)
 
 
 def languages(content: str | Sequence[str | dict[str, Any]] | None) -> tuple[str, str] | None:
@@ -116,8 +133,6 @@ def _text(part: str | dict[str, Any], place: str, reader: Reader) -> str:
     if isinstance(part, str):
         return part
     kind = part.get("type", "text")
-    if kind in PICTURE_PARTS:
-        reader.refuse_picture(_picture(part, place, reader.limits), place)
     if isinstance(kind, str) and kind in MEDIA_PARTS:
         raise UnsupportedFeature(
             f"{place} is {MEDIA_PARTS[kind]}, and {reader.model} reads text only",
@@ -134,14 +149,16 @@ def _text(part: str | dict[str, Any], place: str, reader: Reader) -> str:
     return text
 
 
-def _picture(part: Mapping[str, Any], place: str, limits: PictureLimits) -> Picture:
-    """OpenAI's two forms and Anthropic's. Raises BadRequest."""
+def _picture(part: Mapping[str, Any], place: str, reader: Reader) -> Picture:
+    """OpenAI's two forms and Anthropic's. Raises BadRequest, UnsupportedFeature."""
+    limits, detail = reader.limits, part.get("detail")
     given: object = part.get("image_url")
     if isinstance(source := part.get("source"), Mapping):
         if source.get("type") == "base64" and isinstance(source.get("data"), str):
-            return picture_of(source["data"], limits, place=place)
+            return reader.seen(picture_of(source["data"], limits, place=place), place)
         given = source.get("url")
     if isinstance(given, Mapping):
+        detail = given.get("detail", detail)
         given = given.get("url")
     if not isinstance(given, str):
         raise BadRequest(
@@ -149,4 +166,4 @@ def _picture(part: Mapping[str, Any], place: str, limits: PictureLimits) -> Pict
             fix='they look like {"type": "image_url", "image_url": {"url": "data:image/png;..."}}',
             param=place,
         )
-    return picture_at(given, limits, place=place)
+    return reader.seen(picture_at(given, limits, place=place), place, detail=detail)

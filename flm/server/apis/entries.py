@@ -9,6 +9,7 @@ from functools import partial
 from typing import Generic, Protocol, TypeVar
 
 from flm.core.chat import Conversation
+from flm.core.picture import Sight
 from flm.core.request import SamplingParams
 from flm.engine.conversation import Terms
 from flm.engine.residency import Resident
@@ -31,7 +32,7 @@ BodyT_contra = TypeVar("BodyT_contra", bound=AskingBody, contravariant=True)
 
 class Meaning(Protocol[BodyT_contra]):
     def __call__(
-        self, body: BodyT_contra, *, model: str, settings: Settings
+        self, body: BodyT_contra, *, model: str, settings: Settings, sight: Sight | None = None
     ) -> Conversation | str: ...
 
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from flm.core.chat import Conversation, Message, ToolCall
+from flm.core.picture import Sight
 from flm.core.request import SamplingParams
 from flm.engine.conversation import Terms
 from flm.server.apis.bodies import (
@@ -23,7 +24,7 @@ from flm.server.apis.bodies import (
     stop_strings,
 )
 from flm.server.apis.choices import ANY_OBJECT
-from flm.server.apis.content import Reader
+from flm.server.apis.content import Pictures, Reader
 from flm.server.apis.openai import tools_known
 from flm.server.apis.policies import arranged
 from flm.settings import Settings
@@ -129,21 +130,27 @@ def refuse_unsupported(body: OllamaBody) -> None:
         raise not_supported("system", "system has no place in a raw prompt")
 
 
-def prompt(body: OllamaGenerateBody, *, model: str, settings: Settings) -> Conversation | str:
+def prompt(
+    body: OllamaGenerateBody, *, model: str, settings: Settings, sight: Sight | None = None
+) -> Conversation | str:
     """A chat of one message, unless it is raw."""
     if body.raw and body.prompt:
         return body.prompt
-    return conversation(body, model=model, settings=settings)
+    return conversation(body, model=model, settings=settings, sight=sight)
 
 
 def conversation(
-    body: OllamaChatBody | OllamaGenerateBody, *, model: str, settings: Settings
+    body: OllamaChatBody | OllamaGenerateBody,
+    *,
+    model: str,
+    settings: Settings,
+    sight: Sight | None = None,
 ) -> Conversation:
     effort = effort_known(body.think, param="think") if isinstance(body.think, str) else None
     thinking = effort != "none" if effort else body.think
     return Conversation(
         arranged(
-            _messages(body, Reader(model, settings)),
+            _messages(body, Reader(model, settings, sight)),
             system=settings.system_message_policy,
             developer=settings.developer_message_policy,
         ),
@@ -188,27 +195,30 @@ def _messages(body: OllamaChatBody | OllamaGenerateBody, reader: Reader) -> list
         given = enumerate(body.messages or [])
         return [_message(message, f"messages[{index}]", reader) for index, message in given]
     system = [Message("system", body.system)] if body.system else []
-    return [*system, Message("user", _text(body.prompt, body.images, "", reader))]
+    pictures = _pictures(body.images, "", reader)
+    return [*system, Message("user", body.prompt, pictures=pictures)]
 
 
 def _message(body: OllamaMessage, place: str, reader: Reader) -> Message:
     return Message(
         role=body.role,
-        content=_text(body.content, body.images, f"{place}.", reader),
+        content=body.content,
         reasoning=body.thinking or None,
         tool_calls=tuple(map(_tool_call, body.tool_calls or ())),
         tool_call_id=body.tool_call_id,
         name=body.tool_name,
+        pictures=_pictures(body.images, f"{place}.", reader),
     )
 
 
-def _text(text: str | None, images: list[str] | None, place: str, reader: Reader) -> str | None:
-    """With the pictures that stand beside it, in base64 or as data URLs."""
+def _pictures(images: list[str] | None, place: str, reader: Reader) -> Pictures:
+    """Those that stand beside a text, in base64 or as data URLs: before all of it."""
+    found = []
     for index, image in enumerate(images or ()):
         at = f"{place}images[{index}]"
         read = picture_at if image.startswith("data:") else picture_of
-        reader.refuse_picture(read(image, reader.limits, place=at), at)
-    return text
+        found.append((0, reader.seen(read(image, reader.limits, place=at), at)))
+    return tuple(found)
 
 
 def _tool_call(body: OllamaCall) -> ToolCall:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from flm.core.chat import Conversation, Message, ToolCall
+from flm.core.picture import Sight
 from flm.core.request import SamplingParams
 from flm.engine.conversation import Terms
 from flm.errors import BadRequest
@@ -132,9 +133,11 @@ def refuse_unsupported(body: ReplyBody) -> None:
     refuse_fields(body, UNSUPPORTED)
 
 
-def conversation(body: ChatBody, *, model: str, settings: Settings) -> Conversation:
+def conversation(
+    body: ChatBody, *, model: str, settings: Settings, sight: Sight | None = None
+) -> Conversation:
     effort, think, kwargs = thinking(body)
-    reader = Reader(model, settings)
+    reader = Reader(model, settings, sight)
     messages = [_message(message, index, reader) for index, message in enumerate(body.messages)]
     return Conversation(
         arranged(
@@ -216,7 +219,9 @@ def tools_known(given: list[dict[str, Any]]) -> tuple[Mapping[str, Any], ...]:
 
 def _message(body: MessageBody, index: int, reader: Reader) -> Message:
     thought = body.reasoning_content or body.reasoning
-    content, marks = flat_text(body.content, place=f"messages[{index}].content", reader=reader)
+    content, marks, pictures = flat_text(
+        body.content, place=f"messages[{index}].content", reader=reader
+    )
     if body.cache_control or body.prompt_cache_breakpoint:  # of the whole message
         marks = tuple(dict.fromkeys((*marks, len(content or ""))))
     return Message(
@@ -228,6 +233,7 @@ def _message(body: MessageBody, index: int, reader: Reader) -> Message:
         name=body.name,
         marks=marks,
         languages=languages(body.content),
+        pictures=pictures,
     )
 
 

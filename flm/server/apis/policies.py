@@ -81,10 +81,11 @@ def joined(messages: Sequence[Message]) -> list[Message]:
     """One message, or none of none; the first says whose it is and what it is called."""
     if len(messages) < 2:
         return list(messages)
-    content, marks = "", []
+    content, marks, pictures = "", [], []
     for message in messages:
-        if message.content:
+        if message.content or message.pictures:
             content += BETWEEN if content else ""
             marks += [len(content) + mark for mark in message.marks]
-            content += message.content
-    return [replace(messages[0], content=content, marks=tuple(marks))]
+            pictures += [(len(content) + at, picture) for at, picture in message.pictures]
+            content += message.content or ""
+    return [replace(messages[0], content=content, marks=tuple(marks), pictures=tuple(pictures))]

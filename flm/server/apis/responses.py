@@ -11,6 +11,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from flm.core.chat import Conversation, Message, ToolCall
+from flm.core.picture import Sight
 from flm.core.request import SamplingParams
 from flm.engine.conversation import Terms
 from flm.errors import BadRequest, UnsupportedFeature
@@ -81,12 +82,14 @@ def refuse_unsupported(body: ResponsesBody) -> None:
         raise not_supported("include", f"include of {LOGPROBS} is not supported")
 
 
-def conversation(body: ResponsesBody, *, model: str, settings: Settings) -> Conversation:
+def conversation(
+    body: ResponsesBody, *, model: str, settings: Settings, sight: Sight | None = None
+) -> Conversation:
     placed = [("instructions", Message("system", body.instructions))] if body.instructions else []
     if isinstance(body.input, str):
         placed.append(("input", Message("user", body.input)))
     else:
-        placed += _messages(body.input, Reader(model, settings))
+        placed += _messages(body.input, Reader(model, settings, sight))
     effort, think, kwargs = thinking(body)
     return Conversation(
         arranged(
@@ -173,8 +176,8 @@ def _text(role: str, place: str, content: Any, reader: Reader) -> Message:
         raise BadRequest(
             f"{place} is neither text nor parts", fix="send a text, or a list of parts", param=place
         )
-    text, marks = flat_text(content, place=place, reader=reader)
-    return Message(role, text or "", marks=marks)
+    text, marks, pictures = flat_text(content, place=place, reader=reader)
+    return Message(role, text or "", marks=marks, pictures=pictures)
 
 
 def _thought(item: Item) -> str:

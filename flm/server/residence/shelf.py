@@ -6,7 +6,7 @@ A client's word is only ever compared with these names; it never becomes a path 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from flm.engine.plan import context_length_of, no_longer_than
+from flm.engine.plan import NPUS, context_length_of, no_longer_than
 from flm.errors import FlmError, ModelNotFound
 from flm.graph.bundle import Bundle, StaleBundle
 from flm.hub.reference import resolve
@@ -27,6 +27,7 @@ class Shelved:
     context_length: int  # as it would be loaded
     size_bytes: int
     installed_at: int
+    sees: bool = False  # it has its picture tower, and would be loaded where that runs
 
 
 def shelved(settings: Settings) -> list[Shelved]:
@@ -84,9 +85,10 @@ def model_names(model: str) -> set[str]:
 def _shelved(found: Installed, settings: Settings) -> Shelved:
     card = resolve(found.text).card
     try:
-        longest = Bundle.open(found.folder / "bundle").context_length
+        bundle = Bundle.open(found.folder / "bundle")
+        longest, sees = bundle.context_length, bundle.sight is not None
     except StaleBundle:
-        longest = card.context_length_max
+        longest, sees = card.context_length_max, False
     wanted = no_longer_than(settings, longest).ctx_len
     return Shelved(
         text=found.text,
@@ -94,6 +96,7 @@ def _shelved(found: Installed, settings: Settings) -> Shelved:
         context_length=context_length_of(longest, card.context_length, wanted),
         size_bytes=found.size_bytes or card.file_bytes,
         installed_at=int((found.folder / RECORD).stat().st_mtime),
+        sees=sees and settings.device not in NPUS,
     )
 
 

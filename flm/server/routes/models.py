@@ -5,9 +5,12 @@ from typing import Any
 
 from fastapi import APIRouter, Response
 
+from flm.engine.residency import Resident
 from flm.models.cards import Card
 from flm.server.residence.residence import MustWait, Residence
 from flm.server.wire import Json
+
+VISION = "vision"  # the label of models that see
 
 
 def routes(residence: Residence) -> APIRouter:
@@ -28,11 +31,13 @@ def _entries(residence: Residence) -> list[dict[str, Any]]:
     """What is loaded comes first."""
     resident = residence.here
     others = [each for each in residence.shelved() if each.text != residence.text]
-    entries = [_entry(each.card, each.context_length, each.installed_at) for each in others]
+    entries = [
+        _entry(each.card, each.context_length, each.installed_at, sees=each.sees) for each in others
+    ]
     if resident is None:
         return entries
     since = residence.settled_at
-    return [_entry(resident.card, resident.context_length, since, loaded=True), *entries]
+    return [_loaded(resident, since), *entries]
 
 
 def _entry_of(residence: Residence, model: str) -> dict[str, Any]:
@@ -40,12 +45,17 @@ def _entry_of(residence: Residence, model: str) -> dict[str, Any]:
         resident = residence.find(model)
     except MustWait as must:
         (one,) = (each for each in residence.shelved() if each.text == must.text)
-        return _entry(one.card, one.context_length, one.installed_at)
-    return _entry(resident.card, resident.context_length, residence.settled_at, loaded=True)
+        return _entry(one.card, one.context_length, one.installed_at, sees=one.sees)
+    return _loaded(resident, residence.settled_at)
+
+
+def _loaded(resident: Resident, since: int) -> dict[str, Any]:
+    sees = resident.sight is not None
+    return _entry(resident.card, resident.context_length, since, sees=sees, loaded=True)
 
 
 def _entry(
-    card: Card, context_length: int, created: int, *, loaded: bool = False
+    card: Card, context_length: int, created: int, *, sees: bool, loaded: bool = False
 ) -> dict[str, Any]:
     return {
         "id": card.tag,
@@ -57,5 +67,5 @@ def _entry(
         "max_model_len": context_length,
         "loaded": loaded,
         "aliases": list(card.aliases),
-        "labels": list(card.labels),
+        "labels": [*card.labels, *([VISION] if sees else [])],
     }

@@ -127,15 +127,21 @@ def _shown_by_name(name: str, residence: Residence) -> dict[str, Any]:
         resident = residence.find(name)
     except MustWait as must:
         (one,) = (each for each in residence.shelved() if each.text == must.text)
-        told = _shown(one.card, one.context_length, one.card.family, None)
+        told = _shown(one.card, one.context_length, one.card.family, None, sees=one.sees)
         return told | {"modified_at": _moment(one.installed_at)}
     architecture, window = resident.bundle.architecture, resident.context_length
-    told = _shown(resident.card, window, architecture, resident.template)
+    sees = resident.sight is not None
+    told = _shown(resident.card, window, architecture, resident.template, sees=sees)
     return told | {"modified_at": _moment(residence.settled_at)}
 
 
 def _shown(
-    card: Card, context_length: int, architecture: str, template: ChatTemplate | None
+    card: Card,
+    context_length: int,
+    architecture: str,
+    template: ChatTemplate | None,
+    *,
+    sees: bool,
 ) -> dict[str, Any]:
     parameters = {"num_ctx": context_length, **_parameters(card.sampling)}
     lines = [f"{name} {value}" for name, value in parameters.items()]
@@ -150,14 +156,15 @@ def _shown(
             "general.parameter_count": card.parameters,
             f"{architecture}.context_length": context_length,
         },
-        "capabilities": _capabilities(card, tools=tools),
+        "capabilities": _capabilities(card, tools=tools, sees=sees),
     }
 
 
-def _capabilities(card: Card, *, tools: bool) -> list[str]:
+def _capabilities(card: Card, *, tools: bool, sees: bool) -> list[str]:
     known = {
         "embedding": card.embeds,
         "completion": not card.embeds,
+        "vision": sees,
         "tools": tools,
         "thinking": card.thinks or card.think_toggles,
     }

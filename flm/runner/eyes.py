@@ -1,0 +1,76 @@
+"""Pictures to rows, by a model's tower. Rows of pictures seen lately are kept: a picture that comes
+again is not encoded again, whatever became of its prompt.
+
+Invariant: rows kept take at most `bytes_max`; who was asked for longest ago goes first.
+"""
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+from flm.core.picture import Placed, Sight
+from flm.devices.device import CELLS, CORNERS, EMBEDDING, PATCHES, SHARES, Array
+from flm.errors import DeviceFailed
+from flm.text.sight import patches_of
+
+if TYPE_CHECKING:
+    import onnxruntime
+
+
+class Eyes:
+    """For one thread. `encoded` counts the pictures that the tower was run for."""
+
+    def __init__(
+        self,
+        session: "onnxruntime.InferenceSession",
+        sight: Sight,
+        *,
+        width: int,
+        bytes_max: int,
+    ) -> None:
+        self.width = width
+        self.encoded = 0
+        self._session = session
+        self.sight = sight
+        self._bytes_max = bytes_max
+        self._kept: OrderedDict[str, Array] = OrderedDict()  # by identity, the youngest last
+        self._bytes = 0
+
+    def rows(self, picture: Placed) -> Array:
+        """[tokens, width] float32. Raises DeviceFailed."""
+        if picture.identity in self._kept:
+            self._kept.move_to_end(picture.identity)
+            return self._kept[picture.identity]
+        rows = self._encode(picture)
+        self._keep(picture.identity, rows)
+        return rows
+
+    def check(self) -> None:
+        assert self._bytes == sum(rows.nbytes for rows in self._kept.values())
+        assert self._bytes <= self._bytes_max
+
+    def _encode(self, picture: Placed) -> Array:
+        patches = patches_of(picture.picture, self.sight)
+        given = {
+            PATCHES: patches.values,
+            CORNERS: patches.corners,
+            SHARES: patches.shares,
+            CELLS: patches.cells,
+        }
+        try:
+            (rows,) = self._session.run([EMBEDDING], given)
+        except Exception as error:  # onnxruntime's own types are not public
+            raise DeviceFailed(
+                f"onnxruntime failed on a picture: {error}", fix="see docs/troubleshooting.md"
+            ) from error
+        self.encoded += 1
+        found: Array = rows
+        return found
+
+    def _keep(self, identity: str, rows: Array) -> None:
+        if rows.nbytes > self._bytes_max:
+            return
+        self._kept[identity] = rows
+        self._bytes += rows.nbytes
+        while self._bytes > self._bytes_max:
+            _, oldest = self._kept.popitem(last=False)
+            self._bytes -= oldest.nbytes

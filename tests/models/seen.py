@@ -1,0 +1,53 @@
+"""Made pictures, and random weights for the tower of a published folder."""
+
+import json
+import zlib
+from pathlib import Path
+
+import numpy as np
+
+from flm.core.picture import Picture
+from flm.graph.weights.safetensors import SafetensorsFolder
+from tests.models.rewritten import write_safetensors
+
+SEED = 35
+SIZES = ((24, 16), (37, 91), (8, 40), (64, 64))  # width, height
+
+
+def pictures() -> list[Picture]:
+    """Waves of colour with some noise, so that scaling them is no trifle."""
+    made = []
+    for number, (width, height) in enumerate(SIZES):
+        random = np.random.default_rng([SEED, number])
+        y, x = np.mgrid[:height, :width]
+        waves = [np.sin(x / (3 + k) + y * (k - 1) / 7 + number) for k in range(3)]
+        colours = 128 + 90 * np.stack(waves, axis=-1) + random.normal(0, 12, (height, width, 3))
+        rgb = np.clip(colours, 0, 255).astype(np.uint8)
+        made.append(Picture(width, height, rgb.tobytes()))
+    return made
+
+
+def with_tower(folder: Path) -> Path:
+    """The same folder, its tower's tensors drawn from a seed."""
+    source = SafetensorsFolder(folder, quantized=False)
+    tensors = {}
+    for name, stored in source.tensors.items():
+        values = source.vector(name).reshape(stored.shape)
+        if name.startswith("model.visual."):
+            random = np.random.default_rng([SEED, zlib.crc32(name.encode())])
+            size = 1.2 / np.sqrt(np.prod(stored.shape[1:]) if len(stored.shape) > 1 else 30)
+            values = random.normal(0, size, stored.shape).astype(np.float32)
+            if "norm" in name and name.endswith("weight"):
+                values += 1
+        if not name.startswith("mtp."):
+            tensors[name] = values
+    write_safetensors(folder / "model.safetensors", tensors)
+    config = json.loads((folder / "config.json").read_text())
+    size = {"shortest_edge": 4 * 8 * 8, "longest_edge": 48 * 8 * 8}
+    processor = {"size": size, "patch_size": config["vision_config"]["patch_size"]}
+    (folder / "preprocessor_config.json").write_text(json.dumps(processor))
+    return folder
+
+
+# Token ids, and pictures as -1 - their number: several, the same twice, and text between.
+PROMPT = [1, 300, 7, -1, 8, 512, 44, 7, -2, 8, 91, 92, 93, 7, -3, 8, 7, -1, 8, 77, 1201, 640, 13]

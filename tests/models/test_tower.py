@@ -1,0 +1,248 @@
+"""Pictures: patches, the tower's rows and the model's logits are transformers', and text that comes
+with none is read as by a graph that sees nothing.
+"""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from flm.core.picture import Placed, placed
+from flm.core.step import Span, Step
+from flm.devices.cpu import CpuDevice, open_session
+from flm.errors import BadModelFile
+from flm.graph.emit import Emitter, WeightStore
+from flm.graph.layers import Numerics
+from flm.graph.weights.gguf import GgufFile
+from flm.graph.weights.safetensors import SafetensorsFolder
+from flm.memory.lanes import Lanes
+from flm.models.compile import prepare
+from flm.models.family import Source
+from flm.models.qwen35.graph import emit
+from flm.models.tower import GGUF, HUGGING_FACE, emit_tower
+from flm.prefix.boundaries import with_pictures
+from flm.runner.eyes import Eyes
+from flm.runner.runner import Runner
+from flm.text.sight import fitted, patches_of
+from tests.models.drive import FIXTURES, Graph
+from tests.models.gguf_writer import write_gguf
+from tests.models.rewritten import published
+from tests.models.seen import PROMPT, pictures, with_tower
+
+R1 = FIXTURES / "qwen35_r1"
+EXPECTED = np.load(FIXTURES / "qwen35_seen" / "expected.npz")
+NUMBERS = range(len(pictures()))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = GgufFile(R1 / "qwen35_r1.Q4_1.gguf")
+    place = tmp_path_factory.mktemp("seen") / "hf"
+    return with_tower(published(file, R1 / "hf" / "config.json", place))
+
+
+def eyes_of(source: Source, folder: Path, *, bytes_max: int = 2**20) -> Eyes:
+    emitter = Emitter(WeightStore(folder / "tower.bin"))
+    shape = emit_tower(source, emitter, Numerics(int8_activations=False))
+    emitter.save(folder / "tower.onnx", "tower")
+    session = open_session(str(folder / "tower.onnx"), folder, threads=2)
+    return Eyes(session, shape.sight, width=shape.out_width, bytes_max=bytes_max)
+
+
+class Seeing:
+    """A model that sees, and a lane or more to read in."""
+
+    def __init__(self, folder: Path, scratch: Path, *, row_dtype: str = "float32") -> None:
+        source = SafetensorsFolder(folder, quantized=False)
+        self.eyes = eyes_of(source, scratch)
+        emitter = Emitter(WeightStore(scratch / "weights.bin"))
+        emitted = emit(source, emitter, Numerics(False, row_dtype, sees=True))
+        emitter.save(scratch / "graph.onnx", "seeing")
+        device = CpuDevice(threads=2)
+        self.lanes = Lanes(device, emitted.layout, count=2, capacity_max=256)
+        program = device.load(scratch / "graph.onnx")
+        self.runner = Runner(
+            program,
+            device,
+            emitted.layout,
+            self.lanes,
+            vocabulary=emitted.vocabulary,
+            eyes=self.eyes,
+        )
+
+    def read(
+        self, tokens: tuple[int, ...], shown: tuple[Placed, ...], chunks: list[int], lane: int = 0
+    ) -> npt.NDArray[Any]:
+        self.runner.restore(lane, [], [])
+        start = 0
+        for length in chunks:
+            span = Span(lane, start, tokens[start : start + length], shown)
+            logits = self.runner.run(Step((span,), prefill=True))[lane].copy()
+            start += length
+        return logits
+
+
+def prompt_of(eyes: Eyes) -> tuple[tuple[int, ...], tuple[Placed, ...]]:
+    sight = eyes.sight
+    made = [fitted(each, sight, tokens_max=1024, place="it") for each in pictures()]
+    shown: list[Placed] = []
+    further = 0
+    for at, each in enumerate(PROMPT):
+        if each < 0:
+            shown.append(placed(made[-each - 1], at + further, sight.cell))
+            further += shown[-1].end - shown[-1].start - 1
+    return with_pictures(PROMPT, shown), tuple(shown)
+
+
+@pytest.fixture(scope="module")
+def seeing(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Seeing:
+    return Seeing(folder, tmp_path_factory.mktemp("seeing"))
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_patches_are_the_reference_processors(number: int, seeing: Seeing) -> None:
+    sight = seeing.eyes.sight
+    picture = fitted(pictures()[number], sight, tokens_max=1024, place="it")
+    levels = (patches_of(picture, sight).values * 0.5 + 0.5) * 255
+    wanted = EXPECTED[f"patches.{number}"].astype(np.float32)
+    assert levels.shape == wanted.shape
+    assert np.abs(levels - wanted).max() <= 1
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_rows_are_those_of_transformers(number: int, seeing: Seeing) -> None:
+    picture = fitted(pictures()[number], seeing.eyes.sight, tokens_max=1024, place="it")
+    rows = seeing.eyes.rows(placed(picture, 0, seeing.eyes.sight.cell))
+    np.testing.assert_allclose(rows, EXPECTED[f"rows.{number}"], atol=1e-4, rtol=0)
+
+
+def test_an_mmproj_file_gives_the_same_tower(folder: Path, tmp_path: Path, seeing: Seeing) -> None:
+    eyes = eyes_of(GgufFile(as_mmproj(folder, tmp_path / "mmproj.gguf")), tmp_path)
+    for picture in pictures():
+        shown = placed(fitted(picture, eyes.sight, tokens_max=48, place="it"), 0, eyes.sight.cell)
+        np.testing.assert_allclose(eyes.rows(shown), seeing.eyes.rows(shown), atol=1e-5, rtol=0)
+
+
+def test_logits_of_a_prompt_with_pictures_are_those_of_transformers(seeing: Seeing) -> None:
+    tokens, shown = prompt_of(seeing.eyes)
+    for end, wanted in zip(EXPECTED["ends"], EXPECTED["logits"], strict=True):
+        got = seeing.read(tokens[: end + 1], shown, [end + 1])
+        np.testing.assert_allclose(got, wanted, atol=1e-4, rtol=0)
+    logits, length = seeing.read(tokens, shown, [len(tokens)]), len(tokens)
+    for wanted in EXPECTED["greedy"]:
+        assert logits.argmax() == wanted
+        span = Span(0, length, (int(wanted),), shown)
+        logits = seeing.runner.run(Step((span,), prefill=False))[0]
+        length += 1
+
+
+def test_any_chunking_gives_the_same_bits_even_within_pictures(seeing: Seeing) -> None:
+    tokens, shown = prompt_of(seeing.eyes)
+    wanted = seeing.read(tokens, shown, [len(tokens)])
+    for chunks in ([2, 2, 5, len(tokens) - 9], [20, len(tokens) - 22, 2]):
+        assert np.array_equal(seeing.read(tokens, shown, chunks), wanted)
+
+
+def test_text_alone_is_read_bit_for_bit_as_by_a_graph_that_sees_nothing(
+    seeing: Seeing, folder: Path, tmp_path: Path
+) -> None:
+    ids = [each for each in PROMPT if each > 0] * 6
+    blind = Graph(SafetensorsFolder(folder, quantized=False), tmp_path)
+    wanted = blind.read(ids, [len(ids)])
+    assert np.array_equal(seeing.read(tuple(ids), (), [len(ids)]), wanted)
+    got = seeing.runner.run(Step((Span(0, len(ids), (300,)),), prefill=False))[0]
+    assert np.array_equal(got, blind.run([300], len(ids))[0])
+
+
+def test_a_picture_is_encoded_once_while_its_rows_fit(folder: Path, tmp_path: Path) -> None:
+    source = SafetensorsFolder(folder, quantized=False)
+    eyes = eyes_of(source, tmp_path, bytes_max=50 * 128 * 4)  # 50 rows: two of these do not fit
+    small, large, other, square = (
+        placed(fitted(each, eyes.sight, tokens_max=48, place="it"), 0, eyes.sight.cell)
+        for each in pictures()
+    )
+    for shown, encoded in [(small, 1), (large, 2), (small, 2), (large, 2), (square, 3), (small, 4)]:
+        eyes.rows(shown)
+        eyes.check()
+        assert eyes.encoded == encoded
+    assert np.array_equal(eyes.rows(other), eyes.rows(other))
+
+
+def as_mmproj(folder: Path, path: Path, *, width: int | None = None, deep: bool = False) -> Path:
+    """The folder's tower as llama.cpp's converter writes it; `width`: what it says of its rows."""
+    source = SafetensorsFolder(folder, quantized=False)
+    vision = source.config["vision_config"]
+    tensors = {}
+    for name, theirs in HUGGING_FACE.items():
+        for layer in range(vision["depth"] if "{}" in theirs else 1):
+            values = source.vector(theirs.format(layer))
+            values = values.reshape(source.stored(theirs.format(layer)).shape)
+            if name == "patch":
+                tensors[GGUF["patch_other"]] = (np.ascontiguousarray(values[:, :, 1]), 0)
+                values = np.ascontiguousarray(values[:, :, 0])
+            tensors[GGUF[name].format(layer)] = (values, 0)
+    metadata: dict[str, object] = {
+        "general.architecture": "clip",
+        "clip.projector_type": "qwen3vl_merger",
+        "clip.vision.block_count": vision["depth"],
+        "clip.vision.embedding_length": vision["hidden_size"],
+        "clip.vision.feed_forward_length": vision["intermediate_size"],
+        "clip.vision.attention.head_count": vision["num_heads"],
+        "clip.vision.projection_dim": width or vision["out_hidden_size"],
+        "clip.vision.patch_size": vision["patch_size"],
+        "clip.vision.spatial_merge_size": vision["spatial_merge_size"],
+    }
+    if deep:  # as Qwen3-VL has them
+        tensors["v.deepstack.0.fc1.weight"] = (np.zeros((4, 4), np.float32), 0)
+    return write_gguf(path, metadata, tensors)
+
+
+@pytest.fixture
+def gguf(tmp_path: Path) -> Path:
+    """A text model in a folder of its own."""
+    place = tmp_path / "models"
+    place.mkdir()
+    return Path(shutil.copy(R1 / "qwen35_r1.Q4_1.gguf", place))
+
+
+def test_a_gguf_file_sees_by_the_tower_beside_it(gguf: Path, folder: Path) -> None:
+    bundle = prepare(gguf, gguf.parent / "bundle")
+    assert bundle.sight is None
+    as_mmproj(folder, gguf.parent / "mmproj-F32.gguf")
+    said: list[str] = []
+    seeing = prepare(gguf, gguf.parent / "bundle", say=said.append)
+    assert seeing.sight
+    assert seeing.graph("float32").name == "graph.float32.seeing.onnx"
+    assert said == [f"Compiling {gguf.name} again: its source or flm has changed"]
+
+
+def test_a_tower_of_another_model_is_left_out_with_a_word(gguf: Path, folder: Path) -> None:
+    as_mmproj(folder, gguf.parent / "mmproj-F32.gguf", width=64)
+    said: list[str] = []
+    assert prepare(gguf, gguf.parent / "bundle", say=said.append).sight is None
+    assert "mmproj-F32.gguf makes rows of 64 and the model takes 128: it is left out" in said
+
+
+def test_of_several_towers_none_is_guessed(gguf: Path, folder: Path) -> None:
+    for name in ("mmproj-F16.gguf", "mmproj-F32.gguf"):
+        as_mmproj(folder, gguf.parent / name)
+    said: list[str] = []
+    assert prepare(gguf, gguf.parent / "bundle", say=said.append).sight is None
+    assert f"There are 2 mmproj files beside {gguf.name}: none of them is taken" in said
+
+
+def test_a_damaged_tower_is_told_and_nothing_is_left_behind(gguf: Path) -> None:
+    (gguf.parent / "mmproj-F32.gguf").write_bytes(b"GGUF but not really")
+    with pytest.raises(BadModelFile, match="mmproj-F32"):
+        prepare(gguf, gguf.parent / "bundle")
+    assert not (gguf.parent / "bundle").exists()
+
+
+def test_a_tower_that_is_not_built_leaves_the_text_part(gguf: Path, folder: Path) -> None:
+    path = as_mmproj(folder, gguf.parent / "mmproj-F32.gguf", deep=True)
+    said: list[str] = []
+    assert prepare(gguf, gguf.parent / "bundle", say=said.append).sight is None
+    assert any("adds to further layers" in line and path.name in line for line in said)

@@ -1,0 +1,112 @@
+"""A picture that is fitted has sides of whole cells, within its budget, and much of its shape."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flm.core.picture import FIRST_ID, Picture, Sight, expanded, is_picture, placed
+from flm.errors import BadRequest
+from flm.runner.seeing import positions_of
+from flm.server.apis.content import HEIGHTS, LOW_TOKENS, Reader
+from flm.settings import Settings
+from flm.text.sight import ASPECT_MAX, lowered, patches_of, size_fitted
+
+SIGHT = Sight(patch=16, merge=2, side=48, pixels_min=256 * 256, pixels_max=4096 * 4096)
+
+
+def grey(width: int, height: int, value: int = 128) -> Picture:
+    return Picture(width, height, bytes([value]) * (3 * width * height))
+
+
+@settings(deadline=None, derandomize=True, database=None)
+@given(st.integers(1, 9000), st.integers(1, 9000), st.integers(4, 16_384))
+def test_sides_are_whole_cells_within_the_budget(width: int, height: int, tokens: int) -> None:
+    if max(width, height) > ASPECT_MAX * min(width, height):
+        with pytest.raises(BadRequest, match="too long for its width"):
+            size_fitted(width, height, SIGHT, tokens, place="it")
+        return
+    fitted = size_fitted(width, height, SIGHT, tokens, place="it")
+    assert all(side > 0 and side % SIGHT.cell == 0 for side in fitted)
+    assert fitted[0] * fitted[1] <= max(tokens * SIGHT.cell**2, 2 * SIGHT.pixels_min)
+    if (width < height) != (fitted[0] < fitted[1]):
+        assert abs(fitted[0] - fitted[1]) <= SIGHT.cell
+
+
+# (width, height) and what transformers' smart_resize makes of it, at 1,024 tokens.
+REFERENCE = {
+    (640, 480): (640, 480),
+    (1920, 1080): (1344, 768),
+    (100, 100): (256, 256),
+    (1000, 30): (1504, 64),
+    (33, 4000): (32, 4000),
+    (3000, 40): (3008, 32),
+    (1023, 1025): (1024, 1024),
+}
+
+
+@pytest.mark.parametrize(("size", "wanted"), REFERENCE.items())
+def test_sizes_are_the_reference_processors(size: tuple[int, int], wanted: tuple[int, int]) -> None:
+    assert size_fitted(*size, SIGHT, 1024, place="it") == wanted
+
+
+def test_low_detail_the_budget_and_the_size_class_each_make_it_smaller() -> None:
+    def tokens(settings: Settings, detail: str | None = None) -> int:
+        seen = Reader("m", settings, SIGHT).seen(grey(1600, 1600), "it", detail=detail)
+        return placed(seen, 0, SIGHT.cell).end
+
+    usual = Settings(img_pre_resize=0)
+    assert tokens(usual) == 1024
+    assert tokens(usual, "low") == LOW_TOKENS
+    assert tokens(replace(usual, image_max_tokens=100)) == 100
+    assert tokens(replace(usual, img_pre_resize=1)) == (HEIGHTS[1] // SIGHT.cell) ** 2
+
+
+@settings(max_examples=30, deadline=None, derandomize=True, database=None)
+@given(st.integers(1, 300), st.integers(1, 300))
+def test_a_picture_is_lowered_and_never_raised(width: int, height: int) -> None:
+    small = lowered(Picture(width, height, b"\0" * (3 * width * height)), 96)
+    assert small.height == min(height, 96)
+    assert len(small.rgb) == 3 * small.width * small.height
+
+
+def test_neighbours_that_merge_stand_together() -> None:
+    sight = replace(SIGHT, patch=2, merge=2, side=5)
+    cells = patches_of(grey(8, 4), sight).cells.tolist()
+    assert cells[:4] == [[0, 0], [0, 1], [1, 0], [1, 1]]
+    assert cells[4:] == [[0, 2], [0, 3], [1, 2], [1, 3]]
+
+
+def test_shares_of_the_table_of_places_add_up_to_one() -> None:
+    patches = patches_of(grey(96, 160), SIGHT)
+    np.testing.assert_allclose(patches.shares.sum(axis=1), 1, atol=1e-6)
+    assert 0 <= patches.corners.min() <= patches.corners.max() < SIGHT.side**2
+
+
+def test_ids_of_a_picture_are_of_its_pixels_and_of_no_vocabulary() -> None:
+    first, same, other = (placed(grey(256, 64, value), 7, 32).ids for value in (1, 1, 2))
+    assert first == same
+    assert first[0] != other[0]
+    assert len(set(first)) == 16
+    assert all(is_picture(each) and FIRST_ID <= each < 2**31 for each in first)
+
+
+def test_offsets_behind_a_picture_move_by_its_tokens_less_one() -> None:
+    shown = (placed(grey(64, 64), 3, 32), placed(grey(96, 32), 10, 32))
+    assert [expanded(at, shown) for at in (0, 3, 4, 7, 8)] == [0, 3, 7, 10, 13]
+
+
+def test_positions_go_on_behind_the_longer_side_of_a_picture() -> None:
+    shown = (placed(grey(96, 64), 2, 32), placed(grey(32, 64), 9, 32))
+    wanted = np.array(
+        [
+            [0, 1, 2, 2, 2, 2, 2, 2, 5, 6, 6, 8, 9],
+            [0, 1, 2, 2, 2, 3, 3, 3, 5, 6, 7, 8, 9],
+            [0, 1, 2, 3, 4, 2, 3, 4, 5, 6, 6, 8, 9],
+        ]
+    )
+    for start in range(13):
+        for end in range(start + 1, 14):
+            assert np.array_equal(positions_of(shown, start, end), wanted[:, start:end])

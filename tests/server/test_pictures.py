@@ -1,0 +1,237 @@
+"""Pictures end to end: every API passes them through, the prefix cache knows them by their pixels,
+and none is encoded twice.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import httpx
+import pytest
+
+from flm.core.chat import Conversation
+from flm.core.picture import Picture
+from flm.core.prompt import Prompt
+from flm.engine.conversation import Conversations, Terms
+from flm.engine.residency import Resident
+from flm.graph.bundle import Bundle
+from flm.prefix.changes import Change
+from flm.runner.runner import Runner
+from flm.server.apis.openai import ChatBody, conversation
+from flm.server.app import create_app
+from flm.server.reasons import reason
+from flm.server.residence.residence import Residence
+from tests.models.seen import pictures
+from tests.server.seeing import SEES, opened, seeing_bundle, sent
+
+ONE, OTHER, _, SQUARE = pictures()
+# The same size, other pixels.
+DARKER = Picture(ONE.width, ONE.height, bytes(value // 2 for value in ONE.rgb))
+TEXT = "what is in this picture, and what is it for? say it in a few words please"
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    return seeing_bundle(tmp_path_factory.mktemp("sees"))
+
+
+@pytest.fixture
+def resident(bundle: Bundle) -> Iterator[Resident]:
+    with opened(bundle) as found:
+        yield found
+
+
+def asked(resident: Resident, path: str, *bodies: Any) -> list[dict[str, Any]]:
+    async def send() -> list[dict[str, Any]]:
+        residence = Residence()
+        residence.settle(resident)
+        transport = httpx.ASGITransport(app=create_app(SEES, residence))
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+            replies = []
+            for body in bodies:
+                answer = await client.post(path, json={"model": "tiny:1m", **body}, timeout=60)
+                replies.append({"status": answer.status_code, **answer.json()})
+            return replies
+
+    return asyncio.run(send())
+
+
+def part(picture: Picture, form: str = "PNG", **more: Any) -> dict[str, Any]:
+    url = f"data:image/{form.lower()};base64,{sent(picture, form)}"
+    return {"type": "image_url", "image_url": {"url": url, **more}}
+
+
+def chat(*parts: Any, **more: Any) -> dict[str, Any]:
+    content = [each if isinstance(each, dict) else {"type": "text", "text": each} for each in parts]
+    return {"messages": [{"role": "user", "content": content}], "max_tokens": 4, **more}
+
+
+def usage(reply: dict[str, Any]) -> tuple[int, int]:
+    assert reply["status"] == 200, reply
+    told = reply["usage"]
+    return told["prompt_tokens"], told["prompt_tokens_details"]["cached_tokens"]
+
+
+def test_the_same_picture_in_another_file_is_reused_to_the_end(resident: Resident) -> None:
+    bodies = [chat(part(ONE, form), TEXT) for form in ("PNG", "WEBP")]
+    first, second = asked(resident, "/v1/chat/completions", *bodies)
+    length, cached = usage(first)
+    assert cached == 0
+    assert usage(second) == (length, length)
+    assert second["choices"][0]["message"] == first["choices"][0]["message"]
+
+
+def test_another_picture_of_the_same_size_is_read_from_there_on(resident: Resident) -> None:
+    before = "one two three four five six seven eight nine ten eleven twelve"
+    shown = [chat(before, part(each), TEXT) for each in (ONE, DARKER, SQUARE, DARKER)]
+    replies = asked(resident, "/v1/chat/completions", *shown)
+    lengths, cached = zip(*map(usage, replies), strict=True)
+    assert lengths[0] == lengths[1] != lengths[2]
+    text_only = asked(resident, "/v1/chat/completions", chat(before))[0]["usage"]["prompt_tokens"]
+    assert 0 <= cached[2] <= text_only  # up to the picture, where both have parted before
+    assert cached[3] == lengths[3]
+
+
+def test_a_boundary_never_falls_inside_a_picture(resident: Resident) -> None:
+    body = chat("look", part(ONE), "and", part(OTHER), TEXT)
+    asked(resident, "/v1/chat/completions", body)
+    prompt = prompts(resident, body)
+    assert len(prompt.pictures) == 2
+    for each in prompt.pictures:
+        assert prompt.tokens[each.start : each.end] == each.ids
+        assert not any(each.start < b.offset < each.end for b in prompt.boundaries)
+
+
+def read(resident: Resident, body: dict[str, Any]) -> Conversation:
+    given = ChatBody.model_validate({"model": "x", **body})
+    return conversation(given, model="x", settings=SEES, sight=resident.sight)
+
+
+def prompts(resident: Resident, body: dict[str, Any]) -> Prompt:
+    asked, terms = read(resident, body), Terms(resident.card.sampling)
+    return Conversations(resident).chat(asked, terms, request_id="r")[0].request.prompt
+
+
+def test_no_picture_is_encoded_twice_even_if_its_prompt_is_read_again(
+    resident: Resident,
+) -> None:
+    eyes = eyes_of(resident)
+    bodies = [
+        chat(part(ONE), TEXT),
+        chat("now", part(ONE), TEXT),
+        chat("so", part(ONE), "or", part(ONE)),
+    ]
+    replies = asked(resident, "/v1/chat/completions", *bodies)
+    assert all(usage(reply)[1] < 20 for reply in replies)
+    assert eyes.encoded == 1
+    asked(resident, "/v1/chat/completions", chat(part(DARKER), TEXT))
+    assert eyes.encoded == 2
+
+
+def eyes_of(resident: Resident) -> Any:
+    runner: Runner = resident.thread.ask(lambda engine: engine._runner).result()
+    assert runner.eyes
+    return runner.eyes
+
+
+def test_two_pictures_that_take_turns_are_both_kept(resident: Resident) -> None:
+    bodies = [chat(part(each), TEXT) for each in (ONE, DARKER, ONE, DARKER, ONE)]
+    replies = asked(resident, "/v1/chat/completions", *bodies)
+    for reply in replies[2:]:
+        length, cached = usage(reply)
+        assert cached == length
+
+
+def test_warm_equals_cold_behind_a_picture(bundle: Bundle) -> None:
+    long = chat(part(ONE), TEXT, max_tokens=12)
+    long["messages"] += [
+        {"role": "assistant", "content": "a cat"},
+        {"role": "user", "content": TEXT},
+    ]
+    with opened(bundle) as cold:
+        (wanted,) = asked(cold, "/v1/chat/completions", long)
+    with opened(bundle) as warm:
+        _, got = asked(warm, "/v1/chat/completions", chat(part(ONE), TEXT), long)
+    assert usage(got)[1] > 0
+    assert got["choices"] == wanted["choices"]
+
+
+def test_every_api_shows_the_model_the_same_picture(resident: Resident) -> None:
+    source = {"type": "base64", "media_type": "image/png", "data": sent(ONE)}
+    said = [{"type": "image", "source": source}, {"type": "text", "text": TEXT}]
+    (openai,) = asked(resident, "/v1/chat/completions", chat(part(ONE), TEXT))
+    length, _ = usage(openai)
+    message = {"role": "user", "content": said}
+    (anthropic,) = asked(resident, "/v1/messages", {"messages": [message], "max_tokens": 4})
+    assert anthropic["usage"]["cache_read_input_tokens"] == length
+    shown = {"type": "input_image", "image_url": f"data:image/png;base64,{sent(ONE)}"}
+    item = {"role": "user", "content": [shown, {"type": "input_text", "text": TEXT}]}
+    (responses,) = asked(resident, "/v1/responses", {"input": [item], "max_output_tokens": 4})
+    assert responses["usage"]["input_tokens_details"]["cached_tokens"] == length
+    own = {"role": "user", "content": TEXT, "images": [sent(ONE)]}
+    for path, body in (
+        ("/api/chat", {"messages": [own]}),
+        ("/api/generate", {"prompt": TEXT, "images": [sent(ONE)]}),
+    ):
+        given = {**body, "stream": False, "options": {"num_predict": 4}}
+        (ollama,) = asked(resident, path, given)
+        assert ollama["status"] == 200
+        assert ollama["prompt_eval_count"] == length
+
+
+def test_a_tool_may_answer_with_a_picture(resident: Resident) -> None:
+    call = {"id": "call_1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    result = {"role": "tool", "tool_call_id": "call_1", "content": [part(ONE)]}
+    body = chat(TEXT)
+    body["messages"] += [{"role": "assistant", "content": None, "tool_calls": [call]}, result]
+    prompt = prompts(resident, body)
+    assert [each.place for each in prompt.pictures] == ["picture 1 of messages[2]"]
+
+
+def test_text_that_looks_like_a_picture_is_none(resident: Resident) -> None:
+    body = chat(part(ONE), "<|image_pad|>")
+    (reply,) = asked(resident, "/v1/chat/completions", body)
+    assert reply["status"] == 400
+    assert "2 places for 1 images" in reply["error"]["message"]
+
+
+def test_what_differs_is_named_by_its_picture(resident: Resident) -> None:
+    def told(picture: Picture) -> dict[str, Any]:
+        body = chat(TEXT, part(ONE), part(picture), "and " + TEXT)
+        body["messages"] += [
+            {"role": "assistant", "content": "a"},
+            {"role": "user", "content": TEXT},
+        ]
+        return body
+
+    asked(resident, "/v1/chat/completions", told(OTHER))
+    prompt = prompts(resident, told(SQUARE))
+    finding = resident.thread.ask(lambda engine: engine.cache.look(prompt)).result()
+    assert finding.seen == prompt.pictures[1].start
+    explanation = reason(resident, read(resident, told(SQUARE)), finding)
+    assert explanation
+    assert explanation.place.plain == "picture 2 of messages[0]"
+    assert explanation.change is Change.EDITED
+
+
+def test_who_sees_says_so(resident: Resident, bundle: Bundle) -> None:
+    async def told() -> tuple[Any, Any]:
+        residence = Residence()
+        residence.settle(resident)
+        transport = httpx.ASGITransport(app=create_app(SEES, residence))
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+            models = await client.get("/v1/models")
+            shown = await client.post("/api/show", json={"model": "tiny:1m"})
+            return models.json()["data"][0], shown.json()
+
+    model, shown = asyncio.run(told())
+    assert "vision" in model["labels"]
+    assert "vision" in shown["capabilities"]
+
+
+def test_on_an_npu_nothing_is_promised(bundle: Bundle) -> None:
+    with opened(bundle, replace(SEES, device="npu-sim")) as resident:
+        (reply,) = asked(resident, "/v1/chat/completions", chat(part(ONE), TEXT))
+        assert reply["status"] == 400
+        assert "reads text only" in reply["error"]["message"]
