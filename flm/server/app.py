@@ -98,12 +98,14 @@ def _add_small_routes(app: FastAPI, residence: Residence) -> None:
     @app.get("/health")
     @app.head("/health", include_in_schema=False)
     async def health() -> Response:
+        """200 once requests are taken; asks for no key."""
         resident = residence.here
         return Json({"status": "ok", "model": resident.card.tag if resident else None})
 
     @app.get("/version")
     @app.get("/v1/version")
     async def version() -> Response:
+        """Which flm this is."""
         return Json({"version": __version__})
 
 

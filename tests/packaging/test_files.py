@@ -82,15 +82,25 @@ def test_scripts_are_as_a_linter_likes_them() -> None:
     assert said.stdout == ""
 
 
-def test_the_manual_page_tells_of_every_command_and_option() -> None:
-    said = subprocess.run(
-        [sys.executable, str(PACKAGING / "man.py")],
+def _written_by(script: str) -> str:
+    """What a script of packaging/ prints."""
+    done = subprocess.run(
+        [sys.executable, str(PACKAGING / script)],
         capture_output=True,
         text=True,
         check=True,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
-    page = said.stdout.replace("\\-", "-")
+    return done.stdout
+
+
+def test_the_reference_of_the_api_is_what_the_server_says() -> None:
+    assert (ROOT / "docs" / "api.md").read_text() == _written_by("api.py")
+
+
+def test_the_manual_page_tells_of_every_command_and_option() -> None:
+    said = _written_by("man.py")
+    page = said.replace("\\-", "-")
     for command in COMMANDS:
         assert f".SS flm {command}" in page
     for name in ("--prefix-cache-mb", "--prefix-slots", "--prefix-min-gain", "--ctx-len, -c N"):
@@ -99,7 +109,7 @@ def test_the_manual_page_tells_of_every_command_and_option() -> None:
     if shutil.which("groff"):
         drawn = subprocess.run(
             ["groff", "-K", "utf8", "-man", "-Tutf8", "-ww", "-z"],
-            input=said.stdout.encode(),
+            input=said.encode(),
             capture_output=True,
         )
         assert drawn.stderr == b""

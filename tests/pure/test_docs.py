@@ -3,12 +3,15 @@
 import re
 from dataclasses import MISSING
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer.main
 
+from flm.cli.app import COMMANDS, command_line
 from flm.cli.drawing import abilities
 from flm.models.cards import Card, cards
-from flm.settings import FIELDS, expected, key
+from flm.settings import FIELDS, expected, key, load_settings
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -25,6 +28,14 @@ def test_every_setting_stands_in_the_docs_as_it_is() -> None:
         default = SHOWN.get(default, default)
         row = f"| `{key(name)}` | {default} | {expected(name)} | {field.metadata['help']} |"
         assert row in page, row
+
+
+def test_the_file_of_settings_in_the_docs_is_read(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "configuration.md").read_text()
+    (said,) = re.findall(r"^```toml\n(.*?)^```$", page, re.M | re.S)
+    (tmp_path / "flm.toml").write_text(said)
+    settings = load_settings(config=tmp_path / "flm.toml", environ={})
+    assert (settings.ctx_len, settings.lanes) == (16384, 2)
 
 
 WRITERS = [card for card in cards() if not card.embeds]
@@ -52,15 +63,20 @@ def test_the_catalogue_in_the_docs_is_that_of_the_cards() -> None:
     assert shown == rows, "\n".join(["docs/models.md must say:", *rows])
 
 
+def options(command: Any) -> set[str]:
+    """Of a command and all below it."""
+    inner = [options(each) for each in getattr(command, "commands", {}).values()]
+    return set().union(*inner, *(option.opts for option in command.params))
+
+
 def test_every_option_the_docs_name_exists() -> None:
-    known = {key(name) for name in FIELDS} | {"help", "json", "force", "quiet", "filter", "config"}
-    known |= {"text", "yes", "cache-salt", "model", "plot", "report", "simulate"}
-    known |= {"ulimit"}  # docker's
+    known = {"--help", *options(typer.main.get_command(command_line(COMMANDS)))}
+    known.add("--ulimit")  # docker's
     for page in PAGES:
         if page.name == "design.md":
             continue
-        for option in re.findall(r"(?<![\w-])--([a-z][a-z-]+)", page.read_text()):
-            assert option in known, f"{page.name}: --{option}"
+        for option in re.findall(r"(?<![\w-])--[a-z][a-z-]+", page.read_text()):
+            assert option in known, f"{page.name}: {option}"
 
 
 def test_every_test_the_docs_name_exists() -> None:

@@ -80,16 +80,19 @@ def routes(settings: Settings, embedders: Embedders, served: Served) -> APIRoute
 
     @router.post("/v1/embeddings", openapi_extra=documented(EmbeddingsBody))
     async def embeddings(request: Request) -> Response:
+        """OpenAI's embeddings."""
         return await answer(request, _openai)
 
     if settings.ollama:
 
         @router.post("/api/embed", openapi_extra=documented(EmbedBody))
         async def embed(request: Request) -> Response:
+            """Ollama's embeddings."""
             return await answer(request, _ollama)
 
         @router.post("/api/embeddings", openapi_extra=documented(OldEmbedBody))
         async def old_embed(request: Request) -> Response:
+            """Ollama's older way, of one text."""
             return await answer(request, _old_ollama)
 
     async def answer(request: Request, reply: Reply) -> Response:

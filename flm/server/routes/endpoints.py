@@ -30,22 +30,27 @@ def routes(
 
     @router.post("/v1/chat/completions", openapi_extra=documented(ChatBody))
     async def chat(request: Request) -> Response:
+        """OpenAI's chats."""
         return await answering.answer(request, partial(preparation.chat, CHATS))
 
     @router.post("/v1/completions", openapi_extra=documented(CompletionBody))
     async def completions(request: Request) -> Response:
+        """OpenAI's older way: a text is gone on from, without a template."""
         return await answering.answer(request, preparation.text)
 
     @router.post("/v1/responses", openapi_extra=documented(ResponsesBody))
     async def responses(request: Request) -> Response:
+        """OpenAI's Responses; nothing is stored."""
         return await answering.answer(request, partial(preparation.chat, RESPONSES))
 
     @router.post("/v1/messages", openapi_extra=documented(MessagesBody))
     async def messages(request: Request) -> Response:
+        """Anthropic's messages."""
         return await answering.answer(request, partial(preparation.chat, MESSAGES))
 
     @router.post("/v1/messages/count_tokens", openapi_extra=documented(CountBody))
     async def count(request: Request) -> Response:
+        """How many tokens such a request has."""
         fields, key = await admission.fields(request), request.state.api_key
         work = partial(preparation.count, COUNTS, fields, key)
         return Json({"input_tokens": await admission.admitted(request, work)})
@@ -54,10 +59,12 @@ def routes(
 
         @router.post("/api/chat", openapi_extra=documented(OllamaChatBody))
         async def ollama_chat(request: Request) -> Response:
+            """Ollama's chats."""
             return await answering.answer(request, partial(preparation.chat, OLLAMA_CHATS))
 
         @router.post("/api/generate", openapi_extra=documented(OllamaGenerateBody))
         async def ollama_generate(request: Request) -> Response:
+            """Ollama's way from one prompt."""
             return await answering.answer(request, partial(preparation.chat, OLLAMA_PROMPTS))
 
     return router

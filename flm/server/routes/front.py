@@ -73,6 +73,7 @@ def routes() -> APIRouter:
     @router.get("/")
     @router.head("/", include_in_schema=False)
     async def greeting(request: Request) -> Response:
+        """That this is flm; a browser gets the page."""
         if asks_for_page(request.method, "/", request.headers.get("accept", "")):
             return files[INDEX].response(request)
         said = {"message": "flm is running", "version": __version__, "openai": "/v1"}

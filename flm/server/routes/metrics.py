@@ -69,6 +69,7 @@ def routes(residence: Residence, served: Served) -> APIRouter:
 
     @router.get("/metrics")
     async def metrics(request: Request) -> Response:
+        """For Prometheus."""
         resident = residence.here
         registry = CollectorRegistry(auto_describe=False)
         registry.register(_Moving(residence, served))

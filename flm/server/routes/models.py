@@ -18,10 +18,12 @@ def routes(residence: Residence) -> APIRouter:
 
     @router.get("/v1/models")
     async def models() -> Response:
+        """What is installed, what is loaded first."""
         return Json({"object": "list", "data": await asyncio.to_thread(_entries, residence)})
 
     @router.get("/v1/models/{model:path}")
     async def model(model: str) -> Response:
+        """One of them."""
         return Json(await asyncio.to_thread(_entry_of, residence, model))
 
     return router

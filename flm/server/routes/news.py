@@ -168,6 +168,7 @@ def routes(settings: Settings, residence: Residence, news: News) -> APIRouter:
 
     @router.get("/v1/events", openapi_extra={"parameters": [TEXT, SALT]})
     async def listen(request: Request) -> Response:
+        """What happens to requests and kept prompts, as server-sent events."""
         with suppress(FlmError):  # it loads still: the first request that runs will do
             news.follow(residence.resident)
         listener = Listener(domain_asked(request, settings), text=text_asked(request))

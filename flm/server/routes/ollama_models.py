@@ -51,10 +51,12 @@ def routes(settings: Settings, residence: Residence) -> APIRouter:
     @router.get("/api/tags")
     @router.head("/api/tags", include_in_schema=False)
     async def tags() -> Response:
+        """Ollama's list of what is installed."""
         return Json({"models": await asyncio.to_thread(_entries, residence)})
 
     @router.get("/api/ps")
     async def loaded() -> Response:
+        """Ollama's list of what is loaded."""
         resident = residence.here
         if resident is None:
             return Json({"models": []})
@@ -69,6 +71,7 @@ def routes(settings: Settings, residence: Residence) -> APIRouter:
 
     @router.post("/api/show", openapi_extra=documented(ShowBody))
     async def show(request: Request) -> Response:
+        """What Ollama's clients ask of a model."""
         body = valid(ShowBody, parse_object(await read_body(request, settings)))
         name = body.model or body.name
         if not name:
@@ -78,6 +81,7 @@ def routes(settings: Settings, residence: Residence) -> APIRouter:
     @router.get("/api/version")
     @router.head("/api/version", include_in_schema=False)
     async def version() -> Response:
+        """Which flm this is."""
         return Json({"version": __version__})
 
     return router

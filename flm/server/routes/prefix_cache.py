@@ -91,6 +91,7 @@ def routes(settings: Settings, residence: Residence) -> APIRouter:
 
     @router.get("/v1/prefix-cache", openapi_extra={"parameters": [TEXT, SALT]})
     async def show(request: Request) -> Response:
+        """What is kept of prompts, and what changes between them."""
         resident, domain = residence.resident, domain_asked(request, settings)
         view, disk = await _asked(resident, lambda e: (overview(e.cache, domain), e.cache.disk))
         if disk:
@@ -100,6 +101,7 @@ def routes(settings: Settings, residence: Residence) -> APIRouter:
 
     @router.post("/v1/prefix-cache/explain", openapi_extra=documented(ChatBody, CompletionBody))
     async def explain(request: Request) -> Response:
+        """How much of a request would be reused, and why no more; nothing runs."""
         resident, answer = _only_one(await prepared(request))
         prompt = answer.request.prompt
         finding, tiers = await _asked(resident, partial(_look, prompt=prompt))
@@ -113,6 +115,7 @@ def routes(settings: Settings, residence: Residence) -> APIRouter:
         openapi_extra=documented(ChatBody, CompletionBody, WarmBody),
     )
     async def warm(request: Request) -> Response:
+        """Reads ahead of need, while idle: one request, or several as `requests`."""
         asked = await prepared(request)
         resident = asked[0].resident
         _refuse_without_reuse(resident)
@@ -124,6 +127,7 @@ def routes(settings: Settings, residence: Residence) -> APIRouter:
 
     @router.post("/v1/prefix-cache/clear", openapi_extra={"parameters": [SALT]})
     async def clear(request: Request) -> Response:
+        """Lets go of what is kept, in memory and on the disk."""
         resident, domain = residence.resident, domain_asked(request, settings)
         cache, cleared = await _asked(resident, lambda e: (e.cache, e.clear(domain)))
         resident.volatility.forget(domain)

@@ -108,14 +108,17 @@ def routes(settings: Settings, residence: Residence) -> APIRouter:
 
     @router.post("/tokenize", openapi_extra=documented(TokenizeBody, ChatBody))
     async def tokenize(request: Request) -> Response:
+        """The tokens of a text or a chat."""
         return await answer(request, tokenized)
 
     @router.post("/detokenize", openapi_extra=documented(DetokenizeBody))
     async def detokenize(request: Request) -> Response:
+        """The text of tokens."""
         return await answer(request, detokenized)
 
     @router.post("/apply-template", openapi_extra=documented(ChatBody))
     async def apply_template(request: Request) -> Response:
+        """The prompt that a model would read of a chat."""
         return await answer(request, applied)
 
     return router
