@@ -61,6 +61,8 @@ class Checkout:
     other_port: int
 
     def as_here(self, command: str) -> str:
+        url = f"http://127.0.0.1:{self.port}/v1"
+        command = command.replace("examples/reuse.py", f"examples/reuse.py {url}")
         return command.replace(":52625", f":{self.port}").replace("8080", str(self.other_port))
 
     @property

@@ -16,6 +16,7 @@ from flm.settings import FIELDS, expected, key, load_settings
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 WRITTEN = {".py", ".md", ".toml", ".cc", ".hpp", ".json", ".jsonl", ".jinja", ".svg"}
+README_LINES_MAX = 80
 SHOWN = {None: "automatic", True: "1", False: "0", (): "none"}
 
 
@@ -97,6 +98,13 @@ def test_the_two_commands_stand_at_the_top_of_the_readme() -> None:
     top = (ROOT / "README.md").read_text().splitlines()[:6]
     assert any(line.startswith("make serve") for line in top)
     assert any(line.startswith("make test") for line in top)
+
+
+def test_the_readme_is_a_screen_or_two_and_leads_to_every_page() -> None:
+    page = (ROOT / "README.md").read_text()
+    assert len(page.splitlines()) <= README_LINES_MAX
+    for each in PAGES[1:]:
+        assert f"](docs/{each.name})" in page, each.name
 
 
 def test_no_page_or_source_names_a_place_of_one_machine() -> None:
