@@ -100,11 +100,8 @@ def test_the_two_commands_stand_at_the_top_of_the_readme() -> None:
     assert any(line.startswith("make test") for line in top)
 
 
-def test_the_readme_is_a_screen_or_two_and_leads_to_every_page() -> None:
-    page = (ROOT / "README.md").read_text()
-    assert len(page.splitlines()) <= README_LINES_MAX
-    for each in PAGES[1:]:
-        assert f"](docs/{each.name})" in page, each.name
+def test_the_readme_is_read_in_a_minute() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= README_LINES_MAX
 
 
 def test_no_page_or_source_names_a_place_of_one_machine() -> None:
