@@ -3,13 +3,12 @@ waited for. Rendering and encoding grow with the prompt, so none of it is done o
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from fastapi import Request
-from starlette.requests import ClientDisconnect
-from starlette.types import Receive
 
+from flm.server.leaving import unless_left
 from flm.server.residence.residence import MustWait, Residence
 from flm.server.residence.turns import Guest
 from flm.server.wire import parse_object, read_body
@@ -55,22 +54,3 @@ class Admission:
         except MustWait as must:
             text = must.text  # the error itself remembers what was loaded, which is to go
         return await unless_left(request.receive, self.in_turn(request, text, work))
-
-
-async def unless_left(receive: Receive, work: Awaitable[T]) -> T:
-    """What `work` gives; cancelled, and ClientDisconnect raised, once the client is gone."""
-    working, leaving = asyncio.ensure_future(work), asyncio.create_task(left(receive))
-    try:
-        await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
-        if not working.done():
-            raise ClientDisconnect
-        return working.result()
-    finally:
-        working.cancel()
-        leaving.cancel()
-
-
-async def left(receive: Receive) -> None:
-    """Until the client is gone."""
-    while (await receive())["type"] != "http.disconnect":
-        pass

@@ -14,8 +14,9 @@ from flm.server import journal
 from flm.server.admission import Admission
 from flm.server.apis.ollama_replies import LineReplies
 from flm.server.faults import OLLAMA
-from flm.server.generate import ClientLeft, Generation
+from flm.server.generate import Generation
 from flm.server.journal import CLIENT_CLOSED_REQUEST
+from flm.server.leaving import ClientLeft
 from flm.server.prepare import Prepared
 from flm.server.reasons import note_reason
 from flm.server.reporter import Reporter
@@ -98,8 +99,8 @@ class Answering:
             async with generation.running(request.receive):
                 while not generation.finished:
                     await generation.read()
-        except ClientLeft as left:
-            ended(CLIENT_CLOSED_REQUEST, left.ending)
+        except ClientLeft as gone:
+            ended(CLIENT_CLOSED_REQUEST, gone.ending)
             return Response(status_code=CLIENT_CLOSED_REQUEST)
         ended(200, "")
         return Json(replies.whole(generation), background=background)

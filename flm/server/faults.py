@@ -14,7 +14,7 @@ from flm.errors import (
     PromptTooLong,
     RequestTimeout,
 )
-from flm.server.wire import Json, encode
+from flm.server.wire import Json, encode, event
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
@@ -81,8 +81,9 @@ def fault_response(
 def fault_frame(error: FlmError, path: str) -> bytes:
     """The same inside a stream of events, of which nothing else was said yet."""
     words = _worded(path)
-    named = b"event: error\n" if words is message_fault else b""
-    return named + b"data: %b\n\n" % encode(words(error))
+    if words is message_fault:
+        return event("error", words(error))
+    return b"data: %b\n\n" % encode(words(error))
 
 
 def internal(error: BaseException) -> FlmError:

@@ -21,20 +21,9 @@ from flm.core.event import Admitted, Event, Finished, Generated
 from flm.engine.answer import Answer
 from flm.engine.conversation import Conversations
 from flm.errors import QueueFull
+from flm.server.leaving import ClientLeft, ClientStalled, left
 
 EVENTS_BEHIND_MAX = 16_384
-
-
-class ClientLeft(Exception):
-    """The connection is gone; nobody is there to answer."""
-
-    ending = "left"
-
-
-class ClientStalled(ClientLeft):
-    """The connection stands, but nothing is read from it."""
-
-    ending = "stalled"
 
 
 @dataclass(eq=False, slots=True)
@@ -209,6 +198,5 @@ class Generation:
         self._ready.set()
 
     async def _watch(self, receive: Receive) -> None:
-        while (await receive())["type"] != "http.disconnect":
-            pass
+        await left(receive)
         self.end(ClientLeft())

@@ -11,7 +11,8 @@ from flm import console
 from flm.core.event import Usage
 from flm.core.request import Priority
 from flm.errors import FlmError
-from flm.server.generate import ClientLeft, Generation
+from flm.server.generate import Generation
+from flm.server.leaving import ClientLeft
 
 CLIENT_CLOSED_REQUEST = 499  # nginx's word for it; nobody sees it but the log
 

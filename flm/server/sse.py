@@ -17,9 +17,9 @@ from starlette.types import Message, Receive, Scope, Send
 
 from flm.errors import FlmError
 from flm.server import journal
-from flm.server.admission import left
 from flm.server.faults import fault_frame, fault_response, internal
-from flm.server.generate import Choice, ClientLeft, ClientStalled, Generation
+from flm.server.generate import Choice, Generation
+from flm.server.leaving import ClientLeft, ClientStalled, left
 from flm.server.patience import STALL_S_MAX
 
 HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
@@ -73,7 +73,7 @@ class EventStream(Response):
             async with self._generation.running(receive):
                 if not started:
                     started = True
-                    await send(_start(self))
+                    await send(start(self))
                 await self._stream(send)
             ending = ""
         except ClientLeft as error:
@@ -150,7 +150,7 @@ class LateStream(Response):
                     raise ClientDisconnect
                 if not coming.done():
                     if not started:
-                        await send(_start(self))
+                        await send(start(self))
                     started = True
                     await send_piece(send, PING)
             response = coming.result()
@@ -174,7 +174,8 @@ class LateStream(Response):
             leaving.cancel()
 
 
-def _start(response: Response) -> Message:
+def start(response: Response) -> Message:
+    """Its headers."""
     return {"type": "http.response.start", "status": 200, "headers": response.raw_headers}
 
 

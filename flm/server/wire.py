@@ -30,6 +30,11 @@ def encode(content: Any) -> bytes:
     return json.dumps(content, separators=(",", ":")).encode("ascii")
 
 
+def event(name: str, said: Any) -> bytes:
+    """One of a stream of events (SSE), as JSON."""
+    return b"event: %b\ndata: %b\n\n" % (name.encode(), encode(said))
+
+
 def too_slow(upload_s_max: float, what: str) -> RequestTimeout:
     return RequestTimeout(
         f"The request's {what} took more than {upload_s_max:g} s to arrive",

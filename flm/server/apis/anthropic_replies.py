@@ -13,7 +13,7 @@ from flm.server.apis.bodies import AskingBody
 from flm.server.apis.usage import message_usage
 from flm.server.faults import message_fault
 from flm.server.generate import Choice, Generation
-from flm.server.wire import encode
+from flm.server.wire import encode, event
 
 REASONS = {
     FinishReason.STOP: "end_turn",
@@ -108,7 +108,7 @@ class MessageReplies:
 
 
 def _event(said: dict[str, Any]) -> bytes:
-    return b"event: %b\ndata: %b\n\n" % (said["type"].encode(), encode(said))
+    return event(said["type"], said)
 
 
 def _block(delta: Delta) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from flm.server.apis.openai import ReplyBody
 from flm.server.apis.usage import timings, usage
 from flm.server.faults import fault
 from flm.server.generate import Choice, Generation
+from flm.server.sse import PING
 from flm.server.wire import encode
 from flm.text.tokenizer import Tokenizer
 
@@ -100,7 +101,7 @@ class ChunkReplies:
     """Writes one request's replies in a form."""
 
     media_type = "text/event-stream"
-    ping = b": ping\n\n"
+    ping = PING
 
     def __init__(self, form: Form, body: ReplyBody, resident: Resident) -> None:
         self.id = f"{form.id_prefix}-{secrets.token_hex(12)}"

@@ -15,7 +15,8 @@ from flm.server.apis.responses import ResponsesBody
 from flm.server.apis.usage import response_usage
 from flm.server.faults import fault
 from flm.server.generate import Choice, Generation
-from flm.server.wire import encode
+from flm.server.sse import PING
+from flm.server.wire import event
 
 # Why a response is incomplete; the other reasons make it a completed one.
 INCOMPLETE = {FinishReason.LENGTH: "max_output_tokens", FinishReason.CANCELLED: "cancelled"}
@@ -93,7 +94,7 @@ class ResponseReplies:
     """
 
     media_type = "text/event-stream"
-    ping = b": ping\n\n"
+    ping = PING
 
     def __init__(self, body: ResponsesBody, resident: Resident) -> None:
         self.id = f"resp_{secrets.token_hex(24)}"
@@ -192,9 +193,9 @@ class ResponseReplies:
         return self._event(f"response.{kind}", **place, **said)
 
     def _event(self, kind: str, **said: Any) -> bytes:
-        event = {"type": kind, "sequence_number": self._number, **said}
+        said = {"type": kind, "sequence_number": self._number, **said}
         self._number += 1
-        return b"event: %b\ndata: %b\n\n" % (kind.encode(), encode(event))
+        return event(kind, said)
 
     def _ended(self, answer: Answer) -> dict[str, Any]:
         why = _incomplete(answer)

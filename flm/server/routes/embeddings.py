@@ -20,6 +20,7 @@ from flm.server import journal
 from flm.server.apis.bodies import Body, Many, Whole
 from flm.server.faults import valid
 from flm.server.journal import CLIENT_CLOSED_REQUEST
+from flm.server.leaving import left
 from flm.server.residence.embedders import Embedders
 from flm.server.routes.documented import documented
 from flm.server.routes.metrics import Served
@@ -96,11 +97,11 @@ def routes(settings: Settings, embedders: Embedders, served: Served) -> APIRoute
             return await answer(request, _old_ollama)
 
     async def answer(request: Request, reply: Reply) -> Response:
-        raw, left = await read_body(request, settings), Event()
-        watch = asyncio.create_task(_watch(request, left))
+        raw, gone = await read_body(request, settings), Event()
+        watch = asyncio.create_task(_watch(request, gone))
         try:
             said, done = await asyncio.to_thread(
-                lambda: reply(parse_object(raw), embedders, lambda: not left.is_set())
+                lambda: reply(parse_object(raw), embedders, lambda: not gone.is_set())
             )
         except PassCancelled:
             journal.note_leaving(request)
@@ -122,10 +123,9 @@ def routes(settings: Settings, embedders: Embedders, served: Served) -> APIRoute
     return router
 
 
-async def _watch(request: Request, left: Event) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
-    left.set()
+async def _watch(request: Request, gone: Event) -> None:
+    await left(request.receive)
+    gone.set()
 
 
 def _openai(

@@ -22,12 +22,12 @@ from flm.engine.thread import EngineThread
 from flm.errors import FlmError, QueueFull
 from flm.prefix.moves import Move
 from flm.server.domains import SALT, domain_asked
-from flm.server.generate import ClientStalled
+from flm.server.leaving import ClientStalled, left
 from flm.server.residence.residence import Residence
 from flm.server.routes.documented import query
 from flm.server.routes.prefix_cache import text_asked
-from flm.server.sse import send_piece
-from flm.server.wire import encode
+from flm.server.sse import HEADERS, PING, send_piece, start
+from flm.server.wire import event
 from flm.settings import Settings
 
 NEWS_BEHIND_MAX = 512
@@ -96,7 +96,7 @@ class News:
             for listener in self._listeners:
                 if listener.domain == domain and not listener.over:
                     said = {**fields, **(text or {})} if listener.text else fields
-                    listener.hear(b"event: %b\ndata: %b\n\n" % (what.encode(), encode(said)))
+                    listener.hear(event(what, said))
 
     def follow(self, resident: Resident) -> None:
         """Tell of what its cache keeps and gives up, from now on."""
@@ -140,7 +140,7 @@ class NewsStream(Response):
     media_type = "text/event-stream"
 
     def __init__(self, news: News, listener: Listener, *, ping_interval_s: float) -> None:
-        super().__init__(headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
+        super().__init__(headers=HEADERS)
         del self.headers["content-length"]
         self._news = news
         self._listener = listener
@@ -151,13 +151,10 @@ class NewsStream(Response):
         with self._news.heard(listener), suppress(ClientStalled):
             watch = asyncio.create_task(_until_left(receive, listener))
             try:
-                start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
-                await send(start)
+                await send(start(self))
                 await send_piece(send, b"retry: %d\n\n" % RETRY_MS)
                 while not listener.over:
-                    await send_piece(
-                        send, await listener.pieces(self._ping_interval_s) or b": ping\n\n"
-                    )
+                    await send_piece(send, await listener.pieces(self._ping_interval_s) or PING)
                 await send_piece(send, b"", more=False)
             finally:
                 watch.cancel()
@@ -187,6 +184,5 @@ def _move(move: Move, model: str) -> dict[str, Any]:
 
 
 async def _until_left(receive: Receive, listener: Listener) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
+    await left(receive)
     listener.end()
