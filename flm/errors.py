@@ -11,8 +11,8 @@
   - NoSuchPath                404
   - NoSuchMethod              405
   - RequestTimeout            408  a head or a body that does not arrive in time
-  - BodyTooLarge              413
   - NoModelLoaded             409  asked of whichever is loaded, and none is
+  - BodyTooLarge              413
   - QueueFull                 429  with Retry-After
   - ModelLoading              503  with Retry-After
   - ServerStopping            503  with Retry-After

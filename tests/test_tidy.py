@@ -26,6 +26,7 @@ LAYERS = [
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 HEAVY = {"onnxruntime", "onnx", "pyxrt", "aie", "tokenizers", "jinja2", "uvicorn", "fastapi", "PIL"}
+HEAVY |= {"huggingface_hub", "llguidance", "prompt_toolkit", "rich"}
 HEAVY_ALLOWED = {"server": {"fastapi"}}  # the package that is that library's face
 BANNED_NAMES = ("Manager", "Helper", "Util", "Utils", "Common", "Base", "Handler", "Impl", "Misc")
 BANNED_FILES = {"utils", "util", "helpers", "common", "misc", "base", "managers"}

@@ -1,5 +1,6 @@
 """A conversation as every API means it, and the pieces of the reply."""
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -94,6 +95,15 @@ def tool_calls_of(deltas: Sequence[Delta]) -> tuple[ToolCall, ...]:
         )
         for index, call in begun.items()
     )
+
+
+def arguments_of(text: str) -> dict[str, Any] | None:
+    """A call's, from their JSON; None where that is no whole object, as in a call that was cut."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def is_function_name(name: str) -> bool:

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from flm.core.chat import (
     Conversation,
@@ -11,6 +10,7 @@ from flm.core.chat import (
     DeltaKind,
     Message,
     ToolCall,
+    arguments_of,
     text_of,
     tool_calls_of,
 )
@@ -68,7 +68,7 @@ class Answer:
         """Whether it ended with calls to run: a stop string may have cut the last one."""
         if not self.tool_calls or self.reason is FinishReason.STOP:
             return bool(self.tool_calls)
-        whole = _object(self.tool_calls[-1].arguments) is not None
+        whole = arguments_of(self.tool_calls[-1].arguments) is not None
         return self.reason is FinishReason.STOP_STRING and whole
 
     @property
@@ -82,14 +82,12 @@ class Answer:
         earlier = self.conversation.messages
         thought = any(message.reasoning for message in earlier)
         reasoning = text_of(self._said, DeltaKind.REASONING) if thought else ""
-        rewrite = _sorted_keys if _sorts(earlier) else _as_it_is
+        sort = _sorts(earlier)
         reply = Message(
             "assistant",
             self._begun + text_of(self._said, DeltaKind.CONTENT),
             reasoning=reasoning or None,
-            tool_calls=tuple(
-                replace(call, arguments=rewrite(call.arguments)) for call in self.tool_calls
-            ),
+            tool_calls=tuple(_sorted(call) if sort else call for call in self.tool_calls),
         )
         return replace(self.conversation, messages=(*earlier, reply))
 
@@ -142,23 +140,11 @@ def _sorts(messages: Sequence[Message]) -> bool:
         list(arguments)
         for message in messages
         for call in message.tool_calls
-        if len(arguments := _object(call.arguments) or {}) > 1
+        if len(arguments := arguments_of(call.arguments) or {}) > 1
     ]
     return bool(several) and all(keys == sorted(keys) for keys in several)
 
 
-def _sorted_keys(arguments: str) -> str:
-    return json.dumps(_object(arguments) or {}, ensure_ascii=False, sort_keys=True)
-
-
-def _as_it_is(arguments: str) -> str:
-    return arguments
-
-
-def _object(arguments: str) -> dict[str, Any] | None:
-    """None where they are no whole JSON object."""
-    try:
-        found = json.loads(arguments)
-    except (ValueError, RecursionError):
-        return None
-    return found if isinstance(found, dict) else None
+def _sorted(call: ToolCall) -> ToolCall:
+    arguments = json.dumps(arguments_of(call.arguments) or {}, ensure_ascii=False, sort_keys=True)
+    return replace(call, arguments=arguments)

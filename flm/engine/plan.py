@@ -208,7 +208,7 @@ def estimate(card: Card, settings: Settings, machine_bytes: int) -> MemoryPlan:
     return plan_memory(
         {
             dtype: Carried(card.row_values * size, card.state_bytes)
-            for dtype, size in (("float32", 4), ("float16", 2))
+            for dtype, size in VALUE_BYTES.items()
         },
         file_bytes=card.compiled_bytes,
         context_length=context_length_of(card.context_length_max, card.context_length, wanted),

@@ -32,7 +32,9 @@ def prepare_installed(model: str, settings: Settings) -> "tuple[Bundle, Card]":
     found = Shelf(settings.model_path).find(wanted)
     if found is None:
         raise ModelNotFound(
-            f"The model {wanted.text} is not installed", fix=f"flm pull {wanted.text}"
+            f"The model {wanted.text} is not installed",
+            fix=f"flm pull {wanted.text}",
+            param="model",
         )
     return _compiled(wanted, found.source, settings)
 

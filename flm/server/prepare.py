@@ -60,7 +60,7 @@ class Preparation:
         )
         agreed = replace(api.terms(body, resident.card.sampling), owner=owner_of(key))
         conversations = Conversations(resident)
-        domain = self.domain(key, body.cache_salt)
+        domain = self._domain(key, body.cache_salt)
         if isinstance(asked, str):
             answers = conversations.text(asked, agreed, request_id=replies.id, domain=domain)
         else:
@@ -93,7 +93,7 @@ class Preparation:
         asked = replace(terms(body, resident.card.sampling), owner=owner_of(key))
         ids = [f"{replies.id}-p{index}" if index else replies.id for index in range(len(prompts))]
         conversations = Conversations(resident)
-        domain = self.domain(key, body.cache_salt)
+        domain = self._domain(key, body.cache_salt)
         answers = [
             conversations.text(prompt, asked, request_id=own, domain=domain)
             for prompt, own in zip(prompts, ids, strict=True)
@@ -121,7 +121,7 @@ class Preparation:
             self._said.add((resident.card.tag, topic))
             console.warn(f"{resident.card.tag} {told} (this is said once)")
 
-    def domain(self, key: str | None, salt: str | None) -> str:
+    def _domain(self, key: str | None, salt: str | None) -> str:
         return domain_of(key, salt, shared=self._settings.prefix_shared)
 
 

@@ -8,6 +8,7 @@ from flm.engine.answer import Answer
 from flm.engine.residency import Resident
 from flm.prefix.explain import Explanation
 from flm.server.routes.news import News
+from flm.server.routes.prefix_replies import difference, texts
 
 
 class Reporter:
@@ -33,16 +34,8 @@ class Reporter:
 
     def explained(self, answer: Answer, why: Explanation) -> None:
         """On any thread."""
-        fields = {
-            "id": answer.request.id,
-            "class": why.change.value,
-            "differs_at": why.differs_at,
-            "place": {"path": str(why.place), "offset": why.place.offset},
-            "fate": {"what": str(why.fate), "offset": why.fate.offset} if why.fate else None,
-            "advice": why.advice,
-        }
-        text = {"before": why.before, "ours": why.ours, "theirs": why.theirs}
-        self._news.tell(self._request.prompt.domain, "explained", fields, text)
+        fields = {"id": answer.request.id, **difference(why)}
+        self._news.tell(self._request.prompt.domain, "explained", fields, texts(why))
 
     def _tell(self, what: str, **fields: Any) -> None:
         known = {"id": self._request.id, "model": self._resident.card.tag}

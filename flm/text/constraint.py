@@ -13,14 +13,13 @@ from typing import Any
 from flm.core.grammar import Grammar
 from flm.errors import BadRequest, UnsupportedFeature
 from flm.text.dialects.dialect import Dialect, ToolList
-from flm.text.dialects.shapes import NAME, NotPlain, functions
+from flm.text.dialects.shapes import DEFINED, NAME, NotPlain, functions
 from flm.text.grammar import Grammars, NoGrammar, brief
 from flm.text.lark import Lark, either
 
 CALLS_MAX = 16  # in one reply
 PARTS_MAX, LOOK_S = 64, 1.0  # of a schema that is refused, looked at to tell where; for so long
 AFTER_THOUGHT = r"/[ \n]{1,4}/?"
-DEFINED = ("$defs", "definitions")
 # Where schemas stand in one: by name, in a list, alone.
 NAMED = ("properties", "patternProperties", *DEFINED)
 LISTED = ("anyOf", "oneOf", "allOf", "prefixItems")

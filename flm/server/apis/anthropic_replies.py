@@ -1,10 +1,9 @@
 """Anthropic's replies: whole, or in events, as blocks of thought, text and calls."""
 
-import json
 import secrets
 from typing import Any
 
-from flm.core.chat import Delta, DeltaKind
+from flm.core.chat import Delta, DeltaKind, arguments_of
 from flm.core.event import FinishReason
 from flm.engine.answer import Answer
 from flm.engine.residency import Resident
@@ -128,7 +127,7 @@ def _blocks(said: list[Delta], *, cut: bool) -> list[dict[str, Any]]:
     blocks: list[dict[str, Any]] = []
     for delta in said:
         if delta.kind is DeltaKind.ARGUMENTS:
-            blocks[-1]["input"] = _object(delta.text)
+            blocks[-1]["input"] = arguments_of(delta.text)
             continue
         blocks.append(_block(delta))
         if delta.kind is DeltaKind.REASONING:
@@ -138,14 +137,6 @@ def _blocks(said: list[Delta], *, cut: bool) -> list[dict[str, Any]]:
         else:
             blocks[-1]["input"] = None if cut else {}
     return [block for block in blocks if block.get("input", {}) is not None]
-
-
-def _object(arguments: str) -> dict[str, Any] | None:
-    try:
-        value = json.loads(arguments)
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None
 
 
 def _end(answer: Answer) -> dict[str, Any]:

@@ -1,28 +1,20 @@
 """Ollama's replies: whole, or a JSON object a line."""
 
-import json
 import secrets
 import time
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
-from flm.core.chat import Delta, DeltaKind, ToolCall, text_of, tool_calls_of
-from flm.core.event import FinishReason
+from flm.core.chat import Delta, DeltaKind, ToolCall, arguments_of, text_of, tool_calls_of
 from flm.engine.answer import Answer
 from flm.engine.residency import Resident
 from flm.errors import FlmError
 from flm.server.apis.ollama import OllamaBody
+from flm.server.apis.openai_replies import REASONS
 from flm.server.faults import plain_fault
 from flm.server.generate import Choice, Generation
 from flm.server.wire import encode
-
-REASONS = {
-    FinishReason.STOP: "stop",
-    FinishReason.STOP_STRING: "stop",
-    FinishReason.LENGTH: "length",
-    FinishReason.CANCELLED: "stop",
-}
 
 
 class LineReplies:
@@ -132,10 +124,7 @@ class LineReplies:
 
 def _call(call: ToolCall) -> dict[str, Any] | None:
     """None for one that was cut: its arguments are an object here, and half of one is none."""
-    try:
-        arguments = json.loads(call.arguments or "{}")
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(arguments, dict):
+    arguments = arguments_of(call.arguments or "{}")
+    if arguments is None:
         return None
     return {"id": call.id, "function": {"name": call.name, "arguments": arguments}}

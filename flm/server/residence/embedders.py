@@ -4,7 +4,7 @@ from threading import Lock
 
 from flm import console
 from flm.engine.embedder import Embedder, load_embedder
-from flm.errors import BadRequest, ModelNotFound
+from flm.errors import BadRequest
 from flm.models.cards import Card, encoders
 from flm.server.residence.residence import MustWait, Residence
 from flm.server.residence.shelf import model_names, served_names
@@ -47,11 +47,7 @@ class Embedders:
         resident = self._residence.here
         taken = resident.plan.total if resident else 0
         taken += sum(embedder.bytes for embedder in self._loaded.values())
-        try:
-            bundle, _ = prepare_installed(card.tag, self._settings)
-        except ModelNotFound as error:
-            error.param = "model"
-            raise
+        bundle, _ = prepare_installed(card.tag, self._settings)
         return load_embedder(bundle, card, self._settings, taken_bytes=taken, say=console.say)
 
 

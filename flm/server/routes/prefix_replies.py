@@ -11,6 +11,7 @@ from flm.prefix.volatility import Volatile
 from flm.text.tokenizer import Tokenizer
 
 PREVIEW_TOKENS = 16
+TEXTS = ("before", "ours", "theirs")  # of an explanation
 
 
 def overview_reply(
@@ -59,6 +60,7 @@ def explanation_reply(
     changes: list[Volatile],
 ) -> dict[str, Any]:
     prompt, why = finding.prompt, explanation
+    nothing = dict.fromkeys(("class", "differs_at", "place", "fate", "advice", *TEXTS))
     boundaries = zip(prompt.boundaries, tiers, strict=True)
     return {
         "object": "prefix_cache.explanation",
@@ -69,16 +71,25 @@ def explanation_reply(
             {"offset": each.offset, "kind": each.kind.value, "kept": tier}
             for each, tier in boundaries
         ],
-        "class": why.change.value if why else None,
-        "differs_at": why.differs_at if why else None,
-        "place": {"path": str(why.place), "offset": why.place.offset} if why else None,
-        "before": why.before if why else None,
-        "ours": why.ours if why else None,
-        "theirs": why.theirs if why else None,
-        "fate": {"what": str(why.fate), "offset": why.fate.offset} if why and why.fate else None,
-        "advice": why.advice if why else None,
+        **(difference(why) | texts(why) if why else nothing),
         "volatility": [_volatile(each) for each in changes],
     }
+
+
+def difference(why: Explanation) -> dict[str, Any]:
+    """Without a word of the prompts."""
+    return {
+        "class": why.change.value,
+        "differs_at": why.differs_at,
+        "place": {"path": str(why.place), "offset": why.place.offset},
+        "fate": {"what": str(why.fate), "offset": why.fate.offset} if why.fate else None,
+        "advice": why.advice,
+    }
+
+
+def texts(why: Explanation) -> dict[str, Any]:
+    """Around what differs."""
+    return {name: getattr(why, name) for name in TEXTS}
 
 
 def _volatile(row: Volatile) -> dict[str, Any]:
