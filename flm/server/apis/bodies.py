@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from flm import console
 from flm.core.request import Priority, SamplingParams
 from flm.errors import BadRequest, UnsupportedFeature
-from flm.server.residence.residence import CLASSES, split_class
+from flm.server.residence.names import CLASSES, split_class
 from flm.settings import duration_s
 
 STOPS_MAX, STOP_CHARS_MAX = 16, 256

@@ -6,8 +6,8 @@ from flm import console
 from flm.engine.embedder import Embedder, load_embedder
 from flm.errors import BadRequest
 from flm.models.cards import Card, encoders
+from flm.server.residence.names import is_of
 from flm.server.residence.residence import MustWait, Residence
-from flm.server.residence.shelf import model_names, served_names
 from flm.settings import Settings
 
 
@@ -52,8 +52,4 @@ class Embedders:
 
 
 def _named(model: str) -> Card | None:
-    names = model_names(model)
-    for card in encoders():
-        if not names.isdisjoint(served_names(card)):
-            return card
-    return None
+    return next((card for card in encoders() if is_of(model, card)), None)

@@ -19,7 +19,6 @@ from typing import Any
 from fastapi import Request
 
 from flm import console
-from flm.core.request import Priority
 from flm.engine.residency import Resident
 from flm.errors import (
     BadRequest,
@@ -32,19 +31,11 @@ from flm.server import journal
 from flm.server.faults import internal
 from flm.server.residence.beside import beside
 from flm.server.residence.expiry import Expiry
-from flm.server.residence.shelf import (
-    Shelved,
-    find_shelved,
-    model_names,
-    not_here,
-    served_names,
-    shelved,
-)
+from flm.server.residence.names import CLASSES, is_of, split_class
+from flm.server.residence.shelf import Shelved, find_shelved, not_here, shelved
 from flm.server.residence.turns import Guest, Turns
 from flm.settings import Settings
 
-# What clients may call themselves. The third is ours.
-CLASSES = {each.value: each for each in (Priority.INTERACTIVE, Priority.AGENT)}
 # A model stays for as long as loading it took, within these; then others may have their turn.
 STAY_S_MIN, STAY_S_MAX = 1.0, 60.0
 
@@ -148,6 +139,8 @@ class Residence:
             named = resident.card.tag if resident else "one that GET /v1/models lists"
             raise BadRequest("model is empty", fix=f"send {named}", param="model")
         name, word = split_class(model)
+        if resident and word in CLASSES and is_of(name, resident.card):
+            return resident  # at once: the shelf is a walk through folders
         for each in dict.fromkeys((model, name)):
             found = self._named(each, resident)
             if found is None:
@@ -165,7 +158,7 @@ class Residence:
 
     def _named(self, name: str, resident: Resident | None) -> Resident | str | None:
         """What is loaded, or what else to load it by."""
-        if resident and not model_names(name).isdisjoint(served_names(resident.card)):
+        if resident and is_of(name, resident.card):
             return resident
         other = find_shelved(name, self._settings) if self._prepare else None
         return other.text if other else None
@@ -335,9 +328,3 @@ def _let_go(held: list[Resident]) -> None:
     """
     held.pop().close()
     gc.collect()
-
-
-def split_class(model: str) -> tuple[str, str]:
-    """`model@agent` as its two words; the second is empty without one."""
-    name, at, word = model.strip().rpartition("@")
-    return (name, word.lower()) if at else (word, "")

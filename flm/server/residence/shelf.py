@@ -13,6 +13,7 @@ from flm.hub.reference import resolve
 from flm.hub.shelf import RECORD, Installed, Shelf
 from flm.models.cards import Card
 from flm.models.cards import find as find_card
+from flm.server.residence.names import model_names, served_names, whole_names
 from flm.settings import Settings
 
 NAME_CHARS_MAX = 256  # of a model; a longer one is nobody's
@@ -65,21 +66,6 @@ def not_here(model: str, served: str | None) -> ModelNotFound:
         fix=f"{instead}choose one that GET /v1/models lists, or flm pull MODEL",
         param="model",
     )
-
-
-def whole_names(card: Card) -> set[str]:
-    return {name.lower() for name in (card.tag, *card.aliases)}
-
-
-def served_names(card: Card) -> set[str]:
-    """And without its size."""
-    return {*whole_names(card), card.tag.partition(":")[0].lower()}
-
-
-def model_names(model: str) -> set[str]:
-    """What a client may mean: as written, without an owner before it or Ollama's tag after it."""
-    name = model.strip().lower()
-    return {n.removesuffix(":latest") for n in (name, name.rpartition("/")[2])}
 
 
 def _shelved(found: Installed, settings: Settings) -> Shelved:

@@ -19,7 +19,8 @@ from flm.engine.thread import EngineThread
 from flm.prefix.cache import PrefixCache
 from flm.prefix.disk.tier import DiskTier
 from flm.prefix.tally import FAMILIES
-from flm.server.residence.residence import CLASSES, Residence
+from flm.server.residence.names import CLASSES
+from flm.server.residence.residence import Residence
 
 PREFIX = "flm_prefix_cache"
 FIRST_TOKEN_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
