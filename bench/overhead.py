@@ -21,7 +21,8 @@ from flm import console
 from flm.core.chat import Conversation, Message
 from flm.core.event import Event, Failed, Finished
 from flm.core.request import SamplingParams
-from flm.engine.conversation import Conversations, Terms
+from flm.engine.conversation import Conversations
+from flm.engine.terms import Terms
 from tests.server.house import SETTINGS, House, open_house, serving
 
 TOKENS, CONTEXT_LENGTH, RUNS = 2000, 8192, 3

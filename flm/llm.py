@@ -17,8 +17,9 @@ from typing import Any
 from flm.core.chat import Conversation, Delta, DeltaKind, Message, ToolCall, text_of
 from flm.core.event import Event, FinishReason, Usage
 from flm.engine.answer import Answer
-from flm.engine.conversation import Conversations, Terms
+from flm.engine.conversation import Conversations
 from flm.engine.residency import Resident, load
+from flm.engine.terms import Terms
 from flm.settings import Settings, load_settings
 from flm.text.constraint import Format
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 from flm.core.chat import Conversation, Delta, DeltaKind, Message
 from flm.core.event import Usage
 from flm.core.request import SamplingParams
-from flm.engine.conversation import Conversations, Terms
+from flm.engine.conversation import Conversations
+from flm.engine.terms import Terms
 from flm.llm import Stream
 
 GENERATED_MAX = 4096  # tokens of a reply unless /set gen-lim says otherwise, as in FastFlowLM

@@ -7,7 +7,7 @@ proportion to the prompt, so the server calls `chat` and `text` off its event lo
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 
 from flm.core.chat import Conversation
@@ -17,42 +17,18 @@ from flm.core.prompt import Boundary, BoundaryKind, Prompt
 from flm.core.request import Priority, Request, SamplingParams
 from flm.engine.answer import Answer
 from flm.engine.residency import Resident
+from flm.engine.terms import Terms, held_to
 from flm.errors import BadRequest, FlmError, PromptTooLong
 from flm.prefix.boundaries import text_prompt
-from flm.text.constraint import CALLS_MAX, Format, Thought, reply_grammar
-from flm.text.dialects.dialect import Dialect, ToolList
+from flm.text.constraint import Thought
 from flm.text.dialects.tagged import PLAIN
 
 OPENING_TOKENS_MAX = 8  # of a prompt's end, enough for the tag that opens a thought
 TOKEN_CHARS_MAX = 32  # on the average of a whole prompt; tables drawn with spaces come near
 TOKEN_CHARS_USUAL = 4
 NONE = SamplingParams()
-ANY_TOOL: tuple[str, ...] = ()
 # How a reply ends that may be gone on from.
 BY_ITSELF = (FinishReason.STOP, FinishReason.STOP_STRING, FinishReason.LENGTH)
-
-
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """How answers are chosen, ended and read. `max_tokens` None: as many as the context length
-    leaves; `tool_calls` False: what looks like one is text.
-
-    After its thought, if there is one, a reply is held to `format` in what it says where it calls
-    nothing, and to `must_call`: one of these tools, or ANY_TOOL. `calls_max` None: as many calls as
-    the model makes.
-    """
-
-    sampling: SamplingParams
-    max_tokens: int | None = None
-    stop: tuple[str, ...] = ()
-    ignore_eos: bool = False
-    n: int = 1
-    tool_calls: bool = True
-    priority: Priority = Priority.INTERACTIVE
-    format: Format | None = None
-    must_call: tuple[str, ...] | None = None
-    calls_max: int | None = None
-    owner: str = ""  # whose request it is, among whom lanes are dealt out
 
 
 class Conversations:
@@ -90,7 +66,7 @@ class Conversations:
             thinking = begun.rfind(opens) > begun.rfind(closes)
         tools = conversation.tools if terms.tool_calls else ()
         thought = Thought.OPEN if thinking else self._thought(conversation.thinking)
-        grammar = self._grammar(terms, dialect, thought, tools, begun)
+        grammar = held_to(terms, self._resident.grammars, dialect, thought, tools, begun)
         marks = dialect.marks + (dialect.call_marks if tools else ())
         shown = frozenset(tokenizer.special[each] for each in marks if each in tokenizer.special)
         answers = []
@@ -116,7 +92,7 @@ class Conversations:
                 param="prompt",
             )
         prompt = text_prompt(tokens, domain=domain)
-        grammar = self._grammar(terms, PLAIN, Thought.NONE)
+        grammar = held_to(terms, self._resident.grammars, PLAIN, Thought.NONE)
         requests = self._requests(prompt, terms, request_id, grammar=grammar)
         return [Answer(each, None) for each in requests]
 
@@ -175,38 +151,6 @@ class Conversations:
         may = tokenizer.piece(first).endswith(">") if asked is None else asked
         return Thought.MAY if may else Thought.NONE
 
-    def _grammar(
-        self,
-        terms: Terms,
-        dialect: Dialect,
-        thought: Thought,
-        tools: ToolList = (),
-        begun: str = "",
-    ) -> Grammar | None:
-        """What a reply is held to, if to anything. Raises BadRequest."""
-        if terms.must_call is not None:
-            tools = _wanted(tools, terms.must_call)
-        elif not terms.format:
-            return None
-        for given, param, reason in (
-            (begun, "messages", "goes on from the last message of the assistant"),
-            (terms.ignore_eos, "ignore_eos", "does not end where it is complete"),
-        ):
-            if given:
-                raise BadRequest(
-                    f"a reply that {reason} cannot be held to a format or to calls",
-                    fix="leave one of both out",
-                    param=param,
-                )
-        return reply_grammar(
-            self._resident.grammars,
-            dialect,
-            thought,
-            format=terms.format if terms.must_call is None else None,
-            tools=tools,
-            calls_max=terms.calls_max or CALLS_MAX,
-        )
-
     def _refuse_hopeless(self, chars: int) -> None:
         """Megabytes too much are not worth encoding to say by how many tokens."""
         if chars > TOKEN_CHARS_MAX * self._resident.context_length:
@@ -247,18 +191,6 @@ class Conversations:
 
 def _nobody_listens(event: Event) -> None:
     """What was read shows when the next turn comes."""
-
-
-def _wanted(tools: ToolList, names: Sequence[str]) -> ToolList:
-    """Those of these names, or all. Raises BadRequest for one that is not there."""
-    known = {tool["function"]["name"]: tool for tool in tools}
-    unknown = [name for name in names if name not in known]
-    if unknown or not known:
-        what = f"{unknown[0]!r:.80}, which is none of the tools" if unknown else "a call of no tool"
-        raise BadRequest(
-            f"tool_choice asks for {what}", fix="name one of tools", param="tool_choice"
-        )
-    return [known[name] for name in names or known]
 
 
 def _take_begun(conversation: Conversation) -> tuple[Conversation, str]:

@@ -21,7 +21,7 @@ from flm.core.event import Event, Finished, FinishReason, Generated, Usage
 from flm.core.prompt import Prompt
 from flm.core.request import Request, SamplingParams
 from flm.engine.answer import Answer
-from flm.engine.conversation import Terms
+from flm.engine.terms import Terms
 from flm.errors import PromptTooLong
 from flm.models.cards import find
 from flm.settings import Settings

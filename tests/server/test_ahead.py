@@ -12,7 +12,8 @@ from flm.core.chat import Conversation, Message
 from flm.core.event import Finished, FinishReason, Usage
 from flm.core.prompt import BoundaryKind
 from flm.core.request import Priority, Request, SamplingParams
-from flm.engine.conversation import Conversations, Terms
+from flm.engine.conversation import Conversations
+from flm.engine.terms import Terms
 from flm.llm import LLM
 from flm.prefix.tally import AHEAD, AHEAD_S
 from tests.server.asking import chat, post

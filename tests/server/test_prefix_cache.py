@@ -15,8 +15,9 @@ from flm.core.chat import Conversation, Message
 from flm.core.event import Finished
 from flm.core.request import SamplingParams
 from flm.engine.answer import Answer
-from flm.engine.conversation import Conversations, Terms
+from flm.engine.conversation import Conversations
 from flm.engine.engine import Engine
+from flm.engine.terms import Terms
 from flm.server.reasons import reason
 from flm.server.routes.prefix_cache import WARM_MAX
 from tests.server.house import SETTINGS, House, open_house, serving

@@ -13,7 +13,8 @@ import pytest
 from flm.core.chat import Conversation, Message
 from flm.core.event import FinishReason
 from flm.core.request import SamplingParams
-from flm.engine.conversation import Conversations, Terms
+from flm.engine.conversation import Conversations
+from flm.engine.terms import Terms
 from flm.errors import UnsupportedFeature
 from flm.llm import LLM
 from flm.prefix.boundaries import BoundaryFinder

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from flm.engine.conversation import ANY_TOOL
+from flm.engine.terms import ANY_TOOL
 from flm.errors import BadRequest
 from flm.server.apis.bodies import not_supported
 from flm.text.constraint import Format

@@ -11,8 +11,8 @@ from typing import Generic, Protocol, TypeVar
 from flm.core.chat import Conversation
 from flm.core.picture import Sight
 from flm.core.request import SamplingParams
-from flm.engine.conversation import Terms
 from flm.engine.residency import Resident
+from flm.engine.terms import Terms
 from flm.server.apis import anthropic, ollama, openai, responses
 from flm.server.apis.anthropic import CountBody, MessagesBody
 from flm.server.apis.anthropic_replies import MessageReplies

@@ -13,7 +13,7 @@ from pydantic import Field
 from flm.core.chat import Conversation, Message, ToolCall
 from flm.core.picture import Sight
 from flm.core.request import SamplingParams
-from flm.engine.conversation import Terms
+from flm.engine.terms import Terms
 from flm.errors import BadRequest, UnsupportedFeature
 from flm.server.apis.bodies import (
     AskingBody,
