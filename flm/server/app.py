@@ -16,6 +16,7 @@ from flm.server.apis.responses import ResponsesBody
 from flm.server.faults import fault_response, internal
 from flm.server.guard import Guard
 from flm.server.journal import CLIENT_CLOSED_REQUEST
+from flm.server.prepare import Preparation
 from flm.server.residence.embedders import Embedders
 from flm.server.residence.residence import Residence
 from flm.server.routes import (
@@ -71,15 +72,16 @@ def create_app(settings: Settings, residence: Residence) -> FastAPI:
     )
     app.add_middleware(Guard, settings=settings)
     served, told, running = Served(), news.News(), Running()
+    preparation = Preparation(settings, residence)
     app.state.news = told
     app.include_router(front.routes())
-    app.include_router(endpoints.routes(settings, residence, served, told, running))
-    app.include_router(prefix_cache.routes(settings, residence))
+    app.include_router(endpoints.routes(settings, residence, preparation, served, told, running))
+    app.include_router(prefix_cache.routes(settings, residence, preparation))
     app.include_router(metrics.routes(residence, served))
     app.include_router(news.routes(settings, residence, told))
     app.include_router(models.routes(residence))
     app.include_router(embeddings.routes(settings, Embedders(settings, residence), served))
-    app.include_router(tokens.routes(settings, residence))
+    app.include_router(tokens.routes(settings, residence, preparation))
     app.include_router(fastflowlm.routes(settings, residence, running))
     if settings.ollama:
         app.include_router(ollama_models.routes(settings, residence))

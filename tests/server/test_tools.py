@@ -1,5 +1,6 @@
 """Tool calls as clients need them: whole and streamed, wanted or not, cut and malformed."""
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from flm.text.template import CHATML, ChatTemplate
 from flm.text.tokenizer import Tokenizer
 from tests.server import house as houses
 from tests.server.asking import HELLO, chat, post
-from tests.server.house import SETTINGS, TEMPLATE, TOKENIZER, House, open_house
+from tests.server.house import SETTINGS, TEMPLATE, TOKENIZER, House, in_process, open_house
 
 TEXT = {"type": "string"}
 TOOLS: Any = [
@@ -212,3 +213,18 @@ def test_tools_that_a_model_is_not_told_of_are_said_to_be_left_out_once(
         for _ in range(2):
             preparation.chat(CHATS, fields, None)
     assert capsys.readouterr().err.count("tiny:1m is told of no tools") == times
+
+
+def test_what_is_said_once_one_route_says_for_all(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    body = {"model": "tiny:1m", "messages": HELLO, "tools": TOOLS}
+
+    async def ask(house: House) -> None:
+        async with in_process(house) as client:
+            for path in ("/tokenize", "/v1/prefix-cache/explain"):
+                assert (await client.post(path, json=body)).status_code == 200
+
+    with open_house(tmp_path, template=CHATML) as house:
+        asyncio.run(ask(house))
+    assert capsys.readouterr().err.count("is told of no tools") == 1

@@ -22,10 +22,15 @@ from flm.settings import Settings
 
 
 def routes(
-    settings: Settings, residence: Residence, served: Served, news: News, running: Running
+    settings: Settings,
+    residence: Residence,
+    preparation: Preparation,
+    served: Served,
+    news: News,
+    running: Running,
 ) -> APIRouter:
     router = APIRouter(dependencies=[Depends(residence.guest)])
-    preparation, admission = Preparation(settings, residence), Admission(settings, residence)
+    admission = Admission(settings, residence)
     answering = Answering(settings, residence, served, news, running)
 
     @router.post("/v1/chat/completions", openapi_extra=documented(ChatBody))

@@ -76,10 +76,9 @@ class Warming:
                 self._waiting.discard(event.request_id)
 
 
-def routes(settings: Settings, residence: Residence) -> APIRouter:
+def routes(settings: Settings, residence: Residence, preparation: Preparation) -> APIRouter:
     router = APIRouter(dependencies=[Depends(residence.guest)])
-    preparation, warming = Preparation(settings, residence), Warming()
-    admission = Admission(settings, residence)
+    warming, admission = Warming(), Admission(settings, residence)
 
     async def prepared(request: Request) -> list[Prepared]:
         """What one body or several ask for, of the model that is here unless they name one."""

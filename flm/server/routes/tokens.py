@@ -62,9 +62,9 @@ class DetokenizeBody(Body):
     tokens: Many[int]
 
 
-def routes(settings: Settings, residence: Residence) -> APIRouter:
+def routes(settings: Settings, residence: Residence, preparation: Preparation) -> APIRouter:
     router = APIRouter(dependencies=[Depends(residence.guest)])
-    preparation, admission = Preparation(settings, residence), Admission(settings, residence)
+    admission = Admission(settings, residence)
 
     async def answer(
         request: Request, work: Callable[[dict[str, Any], str | None], dict[str, Any]]
