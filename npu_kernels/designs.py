@@ -57,4 +57,5 @@ def program(
     from aie.iron import Program, Runtime
     from aie.iron.device import from_name
 
-    return Program(from_name("npu2"), Runtime(sequence, list(arguments)), workers=list(workers))
+    device = from_name("npu2", n_cols=None)  # all of its columns; else it has one
+    return Program(device, Runtime(sequence, list(arguments)), workers=list(workers))

@@ -28,8 +28,8 @@ extern "C" void qlinear(const uint8_t *chunk, const int8_t *table, float *y, int
             const auto a = aie::shuffle_down(mantissas, 8 * k); // only its first row counts
             for (int32_t half = 0; half < 2; ++half) {
                 const auto pairs = aie::load_v<64>(codes + 64 * (2 * (4 * block + k) + half));
-                lows[half].mac(a, aie::bit_and(0x0F, pairs));
-                highs[half].mac(a, aie::bit_and(0xF0, pairs));
+                lows[half].mac(a, aie::bit_and(uint8(0x0F), pairs));
+                highs[half].mac(a, aie::bit_and(uint8(0xF0), pairs));
             }
         }
         const auto scale = aie::broadcast<bfloat16, 16>(x.scales[block]);

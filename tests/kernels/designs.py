@@ -28,7 +28,7 @@ def design(build: Callable[[Any], Any]) -> Record:
         import aie.iron as iron
         from aie.iron.device import from_name
 
-        iron.set_current_device(from_name("npu2"))
+        iron.set_current_device(from_name("npu2", n_cols=None))
         return record_of(build(iron))
 
 

@@ -92,5 +92,9 @@ extern "C" void probe(const float *values, float *out, int32_t which, int32_t mo
         aie::store_v(out + 32, float32::reciprocal_root(aie::load_v<16>(values)));
         aie::store_v(out + 48, float32::sigmoid(aie::load_v<16>(values)));
         break;
+    case 20: // lanes shifted down
+        for (int i = 0; i < 64; i += 16)
+            aie::store_v(ints_out + i, aie::downshift(aie::load_v<16>(ints + i), unsigned(number)));
+        break;
     }
 }

@@ -74,6 +74,8 @@ def test_integers_shift_by_the_mode(kernel: HostKernel, mode: int) -> None:
     values = np.arange(-32, 32, dtype=np.int32)
     got = probe(kernel, 1, values.view(np.float32), mode, 2).view(np.int16)[:64]
     np.testing.assert_array_equal(got, [HALVES[mode](each / 4) for each in values])
+    lanes_down = probe(kernel, 20, values.view(np.float32), mode, 2).view(np.int32)[:64]
+    np.testing.assert_array_equal(lanes_down, [HALVES[mode](each / 4) for each in values])
     fixed = probe(kernel, 2, values.astype(np.float32), mode, -2).view(np.int32)[:64]
     np.testing.assert_array_equal(fixed, [HALVES[mode](each / 4) for each in values])
 
@@ -252,6 +254,8 @@ def test_arguments_are_checked_before_the_kernel_runs(kernel: HostKernel) -> Non
         ("aie::mul(aie::load_v<16>(x), aie::load_v<16>(x))", "no product of floats"),
         ("aie::reduce_add(aie::load_v<16>(x)) * 2.0f", "use of deleted function"),
         ("aie::mmul<4, 8, 2, bfloat16, bfloat16>()", "no mmul of this shape"),
+        ("aie::bit_and(15, aie::zeros<uint8, 64>())", "no matching function"),
+        ("aie::max(aie::load_v<16>(x), 0.0)", "no matching function"),
     ],
 )
 def test_what_aie2p_lacks_does_not_compile(tmp_path: Path, body: str, says: str) -> None:

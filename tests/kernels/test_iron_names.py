@@ -8,8 +8,9 @@ import pytest
 
 from tests.kernels.host import FOLDER
 
-# Xilinx/mlir-aie, python/iron: worker.py, buffer.py, kernel.py, controlflow.py,
-# dataflow/objectfifo.py, runtime/{runtime,taskgroup}.py. What comes after these is not used.
+# Xilinx/mlir-aie, python/iron: worker.py, buffer.py, kernel.py, controlflow.py, program.py,
+# dataflow/objectfifo.py, runtime/{runtime,taskgroup}.py, device/{__init__,tile}.py; python/helpers:
+# taplib/tap.py. What comes after these is not used.
 SIGNATURES = {
     "ObjectFifo": ("obj_type", "depth", "name"),
     "prod": ("depth", "channel", "tile"),
@@ -30,9 +31,17 @@ SIGNATURES = {
     "TaskGroup": ("id",),
     "finish": (),
     "range_": ("start", "stop", "step"),
+    "Program": ("device", "rt", "workers"),
+    "Tile": ("col", "row"),
+    "TensorAccessPattern": ("tensor_dims", "offset", "sizes", "strides"),
+    "from_name": ("name", "n_cols"),
 }
 # By keyword alone: between versions these have stood in other places, or others before them.
-NAMED = {"tile", "depths", "obj_types", "group", "wait", "tap", "use_write_rtp", "stack_size"}
+NAMED = {
+    *("tile", "depths", "obj_types", "group", "wait", "tap", "use_write_rtp", "stack_size"),
+    *("workers", "n_cols"),
+}
+FUNCTIONS = {"range_", "from_name"}
 SOURCES = [
     path
     for path in sorted(FOLDER.rglob("*.py"))
@@ -45,7 +54,7 @@ def calls(path: Path) -> Iterator[tuple[str, ast.Call]]:
         if isinstance(node, ast.Call):
             method = isinstance(node.func, ast.Attribute)
             name = getattr(node.func, "attr", getattr(node.func, "id", ""))
-            if name in SIGNATURES and (method or name[0].isupper() or name == "range_"):
+            if name in SIGNATURES and (method or name[0].isupper() or name in FUNCTIONS):
                 yield name, node
 
 

@@ -124,6 +124,15 @@ def test_without_a_device_mlir_aie_would_take_an_npu1() -> None:
             iron.get_current_device()
 
 
+def test_a_device_by_name_has_one_column_unless_all_are_asked_for() -> None:
+    with installed():
+        from aie.iron.device import from_name
+
+        assert [from_name("npu2", **given).cols for given in ({}, {"n_cols": None})] == [1, 8]
+        with pytest.raises(ValueError, match="9 columns of npu2, which has 8"):
+            from_name("npu2", n_cols=9)
+
+
 def test_a_real_mlir_aie_is_never_shadowed(monkeypatch: pytest.MonkeyPatch) -> None:
     real = ModuleType("aie")
     monkeypatch.setitem(sys.modules, "aie", real)

@@ -96,8 +96,8 @@ def test_a_kernels_xclbin_is_made_on_top_of_the_one_before(aiecc: Aiecc, tmp_pat
         [flags for name, flags in aiecc.asked if name == f"{w.name}.0"] for w in WANTED
     )
     assert f"--xclbin-kernel-name={WANTED[0].name}" in first[0]
-    assert {"--xclbin-kernel-id=0x901"} & set(first[0])
-    assert {"--xclbin-kernel-id=0x902"} & set(second[0])
+    assert {"--xclbin-kernel-id=0x901", "--xclbin-instance-name=K0"} < set(first[0])
+    assert {"--xclbin-kernel-id=0x902", "--xclbin-instance-name=K1"} < set(second[0])
     (before,) = (flag for flag in second[0] if flag.startswith("--xclbin-input="))
     assert before.endswith(f"{WANTED[0].name}.0/design.xclbin")
     names = [name for name, _ in aiecc.asked]

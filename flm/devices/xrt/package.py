@@ -39,7 +39,7 @@ class Wanted:
 
     @property
     def name(self) -> str:
-        """Of its kernel in the xclbin, which has room for 63 letters with ':MLIRAIE'."""
+        """Of its kernel in the xclbin, which has room for 63 letters with ':' and an instance's."""
         numbers = "_".join(str(value) for _, value in sorted(self.parameters.items()))
         return f"{self.design}_{numbers}" if numbers else self.design
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 COLUMNS = npu.COLUMNS[FAMILY]
 MLIR_AIE, PEANO = "1.4.2", "21.0.0"
 KERNEL_ID = 0x901  # of the first kernel; the others count on
+INSTANCE = "K"  # short: with its kernel's name it has 63 letters
 INSTALL = (
     "install them beside flm: pip install mlir_aie==1.4.2 llvm-aie -f "
     "https://github.com/Xilinx/mlir-aie/releases/expanded_assets/v1.4.2; "
@@ -122,7 +123,7 @@ class MlirAie:
         for number, kernel in enumerate(kernels):
             flags = [
                 f"--xclbin-kernel-name={kernel.name}",
-                f"--xclbin-instance-name={kernel.name}",
+                f"--xclbin-instance-name={INSTANCE}{number}",
                 f"--xclbin-kernel-id={KERNEL_ID + number:#x}",
             ]
             if container is not None:

@@ -75,11 +75,14 @@ CLASSES: dict[str, type[Device]] = {
 _current: list[Device] = []
 
 
-def from_name(name: str, n_cols: int | None = None) -> Device:
+def from_name(name: str, *, n_cols: int | None = 1) -> Device:
+    """None: all columns."""
     family = {"npu": "npu1"}.get(name, name)
     if family not in COLUMNS:
         raise ValueError(f"unknown device {name!r}")
-    return _device(family, n_cols)()
+    if n_cols is not None and not 1 <= n_cols <= COLUMNS[family]:
+        raise ValueError(f"{n_cols} columns of {family}, which has {COLUMNS[family]}")
+    return _device(family, None if n_cols == COLUMNS[family] else n_cols)()
 
 
 def set_current_device(device: Device) -> None:

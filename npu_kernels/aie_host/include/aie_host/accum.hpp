@@ -101,7 +101,7 @@ auto mul(const vector<A, N> &a, const vector<B, N> &b) {
         result.lanes[i] = aie_host::product<decltype(result)>(a.lanes[i], b.lanes[i]);
     return result;
 }
-template <typename A, unsigned N> auto mul(const vector<A, N> &a, std::type_identity_t<A> b) {
+template <typename A, unsigned N, std::same_as<A> E> auto mul(const vector<A, N> &a, E b) {
     return mul(a, broadcast<A, N>(b));
 }
 
@@ -119,8 +119,8 @@ accum<Tag, N> msc(accum<Tag, N> sum, const vector<A, N> &a, const vector<B, N> &
         sum.lanes[i] -= aie_host::product<decltype(sum)>(a.lanes[i], b.lanes[i]);
     return sum;
 }
-template <typename Tag, typename A, unsigned N>
-accum<Tag, N> mac(accum<Tag, N> sum, const vector<A, N> &a, std::type_identity_t<A> b) {
+template <typename Tag, typename A, unsigned N, std::same_as<A> E>
+accum<Tag, N> mac(accum<Tag, N> sum, const vector<A, N> &a, E b) {
     return mac(sum, a, broadcast<A, N>(b));
 }
 

@@ -1,4 +1,5 @@
-// Lane arithmetic, comparisons, reductions, and the coarse intrinsics.
+// Lane arithmetic, comparisons, reductions, and the coarse intrinsics. A value beside a vector is of its
+// lanes' very type, or nothing takes the two.
 #pragma once
 
 #include "aie_host/accum.hpp"
@@ -54,8 +55,8 @@ namespace aie {
             return aie_host::comparable(a.lanes[i]) op aie_host::comparable(b.lanes[i]);           \
         });                                                                                        \
     }                                                                                              \
-    template <typename T, unsigned N>                                                              \
-    mask<N> name(const vector<T, N> &a, std::type_identity_t<T> b) {                               \
+    template <typename T, unsigned N, std::same_as<T> E>                                           \
+    mask<N> name(const vector<T, N> &a, E b) {                                                     \
         return name(a, broadcast<T, N>(b));                                                        \
     }
 AIE_HOST_COMPARISON(lt, <)
@@ -79,12 +80,10 @@ template <typename T, unsigned N>
 vector<T, N> min(const vector<T, N> &a, const vector<T, N> &b) {
     return select(a, b, lt(b, a));
 }
-template <typename T, unsigned N>
-vector<T, N> max(const vector<T, N> &a, std::type_identity_t<T> b) {
+template <typename T, unsigned N, std::same_as<T> E> vector<T, N> max(const vector<T, N> &a, E b) {
     return max(a, broadcast<T, N>(b));
 }
-template <typename T, unsigned N>
-vector<T, N> min(const vector<T, N> &a, std::type_identity_t<T> b) {
+template <typename T, unsigned N, std::same_as<T> E> vector<T, N> min(const vector<T, N> &a, E b) {
     return min(a, broadcast<T, N>(b));
 }
 
@@ -107,8 +106,8 @@ template <typename T, unsigned N> vector<T, N> abs(const vector<T, N> &v) {
         static_assert(std::is_integral_v<T>);                                                      \
         return lanes_of<T, N>([&](unsigned i) { return T(a.lanes[i] op b.lanes[i]); });            \
     }                                                                                              \
-    template <typename T, unsigned N>                                                              \
-    vector<T, N> name(std::type_identity_t<T> a, const vector<T, N> &b) {                          \
+    template <typename T, unsigned N, std::same_as<T> E>                                           \
+    vector<T, N> name(E a, const vector<T, N> &b) {                                                \
         return name(broadcast<T, N>(a), b);                                                        \
     }
 AIE_HOST_BITWISE(bit_and, &)
@@ -120,9 +119,12 @@ template <typename T, unsigned N> vector<T, N> upshift(const vector<T, N> &v, un
     static_assert(std::is_integral_v<T>);
     return lanes_of<T, N>([&](unsigned i) { return T(std::uint64_t(v.lanes[i]) << shift); });
 }
+// By the rounding mode, as what leaves an accumulator is.
 template <typename T, unsigned N> vector<T, N> downshift(const vector<T, N> &v, unsigned shift) {
     static_assert(std::is_integral_v<T>);
-    return lanes_of<T, N>([&](unsigned i) { return T(v.lanes[i] >> shift); });
+    return lanes_of<T, N>([&](unsigned i) {
+        return aie_host::saturated<T>(aie_host::shifted(v.lanes[i], int(shift)));
+    });
 }
 
 template <typename T, unsigned N> aie_host::lane_type<T> reduce_max(const vector<T, N> &v) {

@@ -1,6 +1,7 @@
 // Scalars, the two control registers, rounding, and the trap.
 #pragma once
 
+#include <concepts>
 #include <cstdarg>
 #include <cstdint>
 #include <cstdio>
