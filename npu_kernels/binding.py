@@ -79,7 +79,7 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class Operand:
     """An input or output of the node by name, from a byte on; any other name is room between the
     node's own dispatches. There is room for all that the design moves: beyond the tensor's end its
     reads find finite numbers, and nobody reads what it writes. `row`: as a Tensor has it, for how
@@ -97,7 +97,7 @@ class Joined:
     zeros between them: a host brings them together.
     """
 
-    parts: tuple[tuple[int, Value], ...]
+    parts: tuple[tuple[int, Operand], ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -110,16 +110,30 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Inputs of the node that stay in a buffer from token to token. Layouts: "blocks16" has keys
-    and values together, bfloat16 [KV heads][blocks of 16 tokens][32 * width], with room for as many
-    tokens as the node's rows have; "plain" and "slices" have a state each.
-    """
+    """Inputs of the node that stay in a buffer from token to token."""
 
     names: tuple[str, ...]
-    layout: str
 
 
-Source = Value | Joined | Constant | Memory
+@dataclass(frozen=True, slots=True)
+class Rows(Memory):
+    """Keys and values together, bfloat16 [KV heads][blocks of 16 tokens][32 * width], with room for
+    as many tokens as the node's rows have.
+    """
+
+
+def in_order(state: Array) -> Array:
+    return state
+
+
+@dataclass(frozen=True, slots=True)
+class State(Memory):
+    """`laid`: a view of a lane's, in the order that its values have in the buffer."""
+
+    laid: Callable[[Array], Array] = in_order
+
+
+Source = Operand | Joined | Constant | Memory
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -4,7 +4,7 @@ import numpy as np
 
 from npu_kernels.attention.reference import ANGLES, HEADS_MAX, TOKENS, angles
 from npu_kernels.bf16 import bits_of
-from npu_kernels.binding import Array, Binding, Constant, Joined, Memory, Node, Value
+from npu_kernels.binding import Array, Binding, Constant, Joined, Node, Operand, Rows
 
 LANES = 16  # values a kernel takes at a time
 ROUND = 4 * TOKENS  # tokens that a column's cores take in one go
@@ -20,8 +20,8 @@ def bind(node: Node) -> tuple[Binding, ...]:
     arguments = {
         "qkv": together(node, heads * width, kv_heads * width),
         "angles": Constant(lambda: angles_of(node, room, ANGLES), f"angles {ANGLES}"),
-        "rows": Memory(("past_key", "past_value"), "blocks16"),
-        "y": Value("y"),
+        "rows": Rows(("past_key", "past_value")),
+        "y": Operand("y"),
     }
     scale, window = node.attributes["scale"], node.attributes["window"]
     parameters = shape | {"SCALE": bits_of(scale), "WINDOW": max(0, window)}
@@ -54,13 +54,13 @@ def shape_of(node: Node) -> dict[str, int]:
     }
 
 
-def together(node: Node, wide: int, narrow: int) -> Value | Joined:
+def together(node: Node, wide: int, narrow: int) -> Operand | Joined:
     """Each token's queries, keys and values, one after another."""
     if node.function == "PackedAttention":
-        return Value("query")
+        return Operand("query")
     starts = {"query": 0, "key": 4 * wide, "value": 4 * (wide + narrow)}
     row = 4 * (wide + 2 * narrow) if node.tokens > 1 else 0
-    return Joined(tuple((start, Value(name, row=row)) for name, start in starts.items()))
+    return Joined(tuple((start, Operand(name, row=row)) for name, start in starts.items()))
 
 
 def angles_of(node: Node, room: int, unit: int) -> Array:

@@ -1,6 +1,6 @@
 """CausalConv and CausalConvSilu."""
 
-from npu_kernels.binding import Binding, Constant, Memory, Node, Source, Value
+from npu_kernels.binding import Binding, Constant, Node, Operand, Source, State
 from npu_kernels.causal_conv.reference import pack
 from npu_kernels.columns import RUN
 
@@ -21,9 +21,9 @@ def bind(node: Node) -> tuple[Binding, ...]:
         "SILU": int(silu),
     }
     arguments: dict[str, Source] = {
-        "x": Value("x", row=x.row),
+        "x": Operand("x", row=x.row),
         "weight": Constant(lambda: pack(weight), "taps"),
-        "tail": Memory(("tail",), "plain"),
-        "y": Value("y"),
+        "tail": State(("tail",)),
+        "y": Operand("y"),
     }
     return (Binding("causal_conv", "causal_conv", parameters, arguments),)

@@ -7,7 +7,7 @@ from pathlib import Path
 from npu_kernels.attention.binding import angles_of, shape_of, together
 from npu_kernels.attention.reference import TOKENS
 from npu_kernels.bf16 import bits_of
-from npu_kernels.binding import Binding, Constant, Memory, Node, Value
+from npu_kernels.binding import Binding, Constant, Node, Operand, Rows
 from npu_kernels.flash_attention.design import CORES
 from npu_kernels.manifest import DATA_BYTES_MAX, manifest
 
@@ -25,7 +25,7 @@ def bind(node: Node) -> tuple[Binding, ...]:
     some = next((count for count in AT_ONCE if tokens % count == 0 and _fits(shape, count)), 0)
     if not some or _lines_bytes(shape) > DATA_BYTES_MAX:
         return ()
-    rows = Memory(("past_key", "past_value"), "blocks16")
+    rows = Rows(("past_key", "past_value"))
     wide = shape["HEADS"] * shape["W"]
     return (
         _rotary(node, shape, rows),
@@ -39,9 +39,9 @@ def bind(node: Node) -> tuple[Binding, ...]:
                     "SCALE": bits_of(node.attributes["scale"]),
                 },
                 {
-                    "query": Value("turned", 4 * wide * start),
+                    "query": Operand("turned", 4 * wide * start),
                     "rows": rows,
-                    "y": Value("y", 4 * wide * start),
+                    "y": Operand("y", 4 * wide * start),
                 },
                 {
                     "position": f"offset + {start}",
@@ -53,7 +53,7 @@ def bind(node: Node) -> tuple[Binding, ...]:
     )
 
 
-def _rotary(node: Node, shape: dict[str, int], rows: Memory) -> Binding:
+def _rotary(node: Node, shape: dict[str, int], rows: Rows) -> Binding:
     width, room = shape["W"], shape["C"]
     line = width * -(-2 * shape["R"] // width)
     return Binding(
@@ -64,7 +64,7 @@ def _rotary(node: Node, shape: dict[str, int], rows: Memory) -> Binding:
             "qkv": together(node, shape["HEADS"] * width, shape["KV_HEADS"] * width),
             "angles": Constant(lambda: angles_of(node, room, line), f"angles {line}"),
             "rows": rows,
-            "query": Value("turned"),
+            "query": Operand("turned"),
         },
         {"position": "offset", "block": f"offset // {TOKENS}", "first": "first"},
     )

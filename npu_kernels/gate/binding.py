@@ -1,6 +1,6 @@
 """Gate."""
 
-from npu_kernels.binding import Binding, Node, Value
+from npu_kernels.binding import Binding, Node, Operand
 from npu_kernels.columns import RUN
 
 
@@ -10,5 +10,5 @@ def bind(node: Node) -> tuple[Binding, ...]:
     if size % RUN:
         return ()
     parameters = {"N": size, "T": node.tokens, "ROW": gate.apart}
-    arguments = {"x": Value("x"), "gate": Value("gate", row=gate.row), "y": Value("y")}
+    arguments = {"x": Operand("x"), "gate": Operand("gate", row=gate.row), "y": Operand("y")}
     return (Binding("gate", "gate", parameters, arguments),)

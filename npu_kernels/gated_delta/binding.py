@@ -1,8 +1,8 @@
 """GatedDelta."""
 
 from npu_kernels.bf16 import bits_of
-from npu_kernels.binding import Binding, Constant, Joined, Memory, Node, Source, Value
-from npu_kernels.gated_delta.reference import COLUMNS, LANES, together
+from npu_kernels.binding import Binding, Constant, Joined, Node, Operand, Source, State
+from npu_kernels.gated_delta.reference import COLUMNS, LANES, slices, together
 
 WIDTH_MAX = 128
 
@@ -20,8 +20,8 @@ def bind(node: Node) -> tuple[Binding, ...]:
     arguments: dict[str, Source] = {
         "inputs": _inputs(keys * width, heads * width, heads),
         "constants": Constant(lambda: together(bias, rate), "lanes"),
-        "state": Memory(("state",), "slices"),
-        "y": Value("y"),
+        "state": State(("state",), slices),
+        "y": Operand("y"),
     }
     return (Binding("gated_delta", "gated_delta", parameters, arguments),)
 
@@ -30,6 +30,6 @@ def _inputs(narrow: int, wide: int, heads: int) -> Joined:
     sizes = {"query": narrow, "key": narrow, "value": wide, "a": -(-heads // LANES) * LANES, "b": 0}
     parts, start = [], 0
     for name, size in sizes.items():
-        parts.append((start, Value(name)))
+        parts.append((start, Operand(name)))
         start += 4 * size
     return Joined(tuple(parts))

@@ -31,11 +31,14 @@ def together(*parts: Array) -> Array:
     return np.concatenate([np.pad(part, (0, -len(part) % LANES)) for part in parts])
 
 
-def pack(state: Array) -> Array:
-    """[heads, width, width] to [heads, width / 16, width, 16]: as cores take them."""
+def slices(state: Array) -> Array:
+    """A view of [heads, width, width], [heads, width / 16, width, 16]: as cores take them."""
     heads, width = state.shape[:2]
-    parts = state.reshape(heads, width, width // COLUMNS, COLUMNS).transpose(0, 2, 1, 3)
-    return np.ascontiguousarray(parts)
+    return state.reshape(heads, width, width // COLUMNS, COLUMNS).transpose(0, 2, 1, 3)
+
+
+def pack(state: Array) -> Array:
+    return np.ascontiguousarray(slices(state))
 
 
 def unpack(slices: Array) -> Array:

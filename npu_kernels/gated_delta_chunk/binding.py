@@ -1,8 +1,9 @@
 """GatedDelta of 32 tokens."""
 
 from npu_kernels.bf16 import bits_of
-from npu_kernels.binding import Binding, Constant, Joined, Memory, Node, Source, Value
+from npu_kernels.binding import Binding, Constant, Joined, Node, Operand, Source, State
 from npu_kernels.columns import columns_of
+from npu_kernels.gated_delta.reference import slices
 from npu_kernels.gated_delta_chunk.reference import LANES, TOKENS, constants
 
 WIDTHS = (16, 32, 64, 128)
@@ -20,13 +21,13 @@ def bind(node: Node) -> tuple[Binding, ...]:
         return ()
     parts, start = [], 0
     for name in ("query", "key", "value", "a", "b"):
-        parts.append((start, Value(name)))
+        parts.append((start, Operand(name)))
         start += node.inputs[name].nbytes
     arguments: dict[str, Source] = {
         "inputs": Joined(tuple(parts)),
         "constants": Constant(lambda: constants(bias, rate, columns), "columns"),
-        "state": Memory(("state",), "slices"),
-        "y": Value("y"),
+        "state": State(("state",), slices),
+        "y": Operand("y"),
     }
     scale = bits_of(node.attributes["scale"])
     parameters = {"KH": keys, "H": heads, "W": width, "SCALE": scale}

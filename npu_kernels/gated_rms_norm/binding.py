@@ -1,7 +1,7 @@
 """GatedRMSNorm."""
 
 from npu_kernels.bf16 import bits_of
-from npu_kernels.binding import Binding, Constant, Node, Source, Value
+from npu_kernels.binding import Binding, Constant, Node, Operand, Source
 
 LANES = 16  # values a kernel takes at a time
 
@@ -13,9 +13,9 @@ def bind(node: Node) -> tuple[Binding, ...]:
         return ()
     parameters = {"HEADS": heads, "W": width, "EPSILON": bits_of(node.attributes["epsilon"])}
     arguments: dict[str, Source] = {
-        "x": Value("x"),
-        "gate": Value("gate"),
+        "x": Operand("x"),
+        "gate": Operand("gate"),
         "weight": Constant(lambda: weight, "plain"),
-        "y": Value("y"),
+        "y": Operand("y"),
     }
     return (Binding("gated_rms_norm", "gated_rms_norm", parameters, arguments),)

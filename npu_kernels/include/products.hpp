@@ -38,3 +38,12 @@ inline aie::vector<bfloat16, 32> four_times(const bfloat16 *from) {
 inline aie::vector<bfloat16, 32> above_128(const aie::vector<uint16, 32> &nibbles) {
     return aie::bit_or(uint16(0x4300), nibbles).cast_to<bfloat16>();
 }
+
+inline aie::vector<bfloat16, 32> low_above_128(const aie::vector<uint16, 32> &bytes) {
+    return above_128(aie::bit_and(uint16(0x0F), bytes));
+}
+
+// A downshift rounds, so what it drops is zeros.
+inline aie::vector<bfloat16, 32> high_above_128(const aie::vector<uint16, 32> &bytes) {
+    return above_128(aie::downshift(aie::bit_and(uint16(0xF0), bytes), 4));
+}

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from npu_kernels.binding import Binding, Node, Value
+from npu_kernels.binding import Binding, Node, Operand
 from npu_kernels.qlinear.binding import FOUR, Product, bound
 from npu_kernels.qlinear8.binding import BY16, EIGHT
 
@@ -24,7 +24,7 @@ def bind(node: Node) -> tuple[Binding, ...]:
             folder=FOLDER.name,
             design="lm_head",
             parameters={**binding.parameters, "BITS": product.bits, "BLOCK": product.block},
-            arguments={**binding.arguments, "found": Value("found")},
+            arguments={**binding.arguments, "found": Operand("found")},
         )
         for product in PRODUCTS
         for binding in bound(node, product)

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from npu_kernels.binding import Binding, Node, Source, Value
+from npu_kernels.binding import Binding, Node, Operand, Source
 from npu_kernels.qlinear import reference
 from npu_kernels.qlinear.binding import Product, weights_of
 
@@ -22,9 +22,9 @@ def bound(node: Node, product: Product) -> tuple[Binding, ...]:
     rows = -(-node.attributes["N"] // GROUP) * GROUP
     gaps = rows > node.attributes["N"]
     arguments: dict[str, Source] = {
-        "x": Value("x"),
+        "x": Operand("x"),
         "weights": weights,
-        "y": Value("y", row=4 * rows if gaps else 0),
+        "y": Operand("y", row=4 * rows if gaps else 0),
     }
     parameters = {"T": tokens, "N": rows, "K": columns}
     return (Binding(product.folder.name, product.design, parameters, arguments),)

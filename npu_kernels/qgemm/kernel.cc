@@ -15,9 +15,7 @@ inline void weights_of(const uint8_t *codes, const bfloat16 *scale, const bfloat
         const auto pairs = aie::load_v<64>(codes + 128 * k);
         for (int32_t half = 0; half < 2; ++half) {
             const auto both = pairs.extract<32>(half).unpack();
-            const auto high = aie::bit_and(uint16(0xF0), both); // a downshift rounds
-            const auto code = above_128(odd ? aie::downshift(high, 4)
-                                            : aie::bit_and(uint16(0x0F), both));
+            const auto code = odd ? high_above_128(both) : low_above_128(both);
             put_weights(to + 256 * k + 32 * half, aie::mac(least, code, d));
         }
     }

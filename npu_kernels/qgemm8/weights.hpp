@@ -14,12 +14,11 @@ inline void weights_of(const uint8_t *codes, const bfloat16 *scale, const bfloat
     const auto least = aie::msc(aie::accum<accfloat, 32>(m), d,
                                 aie::broadcast<bfloat16, 32>(bfloat16(2304.0f)));
     for (int32_t k = 0; k < count; ++k) {
-        const auto eight = aie::bit_xor(128, aie::load_v<64>(codes + 256 * k));
+        const auto eight = aie::bit_xor(uint8(128), aie::load_v<64>(codes + 256 * k));
         for (int32_t half = 0; half < 2; ++half) {
             const auto code = eight.extract<32>(half).unpack();
-            const auto high = aie::mac(least, above_128(aie::downshift(code, 4)), d16);
-            put_weights(to + 256 * k + 32 * half,
-                        aie::mac(high, above_128(aie::bit_and(15, code)), d));
+            const auto high = aie::mac(least, high_above_128(code), d16);
+            put_weights(to + 256 * k + 32 * half, aie::mac(high, low_above_128(code), d));
         }
     }
 }

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from npu_kernels.binding import Array, Binding, Constant, Node, Source, Value
+from npu_kernels.binding import Array, Binding, Constant, Node, Operand, Source
 from npu_kernels.manifest import DATA_BYTES_MAX, manifest
 from npu_kernels.qlinear import reference
 
@@ -39,7 +39,7 @@ def bound(node: Node, product: Product) -> tuple[Binding, ...]:
     weights = weights_of(node, product)
     if not weights or node.tokens > 1 or kernel.data_bytes(parameters) > DATA_BYTES_MAX:
         return ()
-    arguments: dict[str, Source] = {"x": Value("x"), "weights": weights, "y": Value("y")}
+    arguments: dict[str, Source] = {"x": Operand("x"), "weights": weights, "y": Operand("y")}
     return (Binding(product.folder.name, product.design, parameters, arguments),)
 
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from npu_kernels.bf16 import bits_of
-from npu_kernels.binding import Binding, Constant, Node, Source, Tensor, Value
+from npu_kernels.binding import Binding, Constant, Node, Operand, Source, Tensor
 from npu_kernels.columns import RUN
 from npu_kernels.manifest import DATA_BYTES_MAX, manifest
 
@@ -18,8 +18,8 @@ def bind(node: Node) -> tuple[Binding, ...]:
     if size % LANES or 4 * size < BYTES_MIN or held > DATA_BYTES_MAX:
         return ()
     factors, epsilon = Constant(lambda: weight, "plain"), bits_of(node.attributes["epsilon"])
-    ends: dict[str, Source] = {"weight": factors, "y": Value("y")}
-    both: dict[str, Source] = {name: Value(name) for name in ("x", "residual", "sum")}
+    ends: dict[str, Source] = {"weight": factors, "y": Operand("y")}
+    both: dict[str, Source] = {name: Operand(name) for name in ("x", "residual", "sum")}
     if added and tokens == 1:
         parameters = {"N": size, "EPSILON": epsilon}
         return (Binding("rms_norm", "add_rms_norm", parameters, both | ends),)
@@ -33,7 +33,7 @@ def bind(node: Node) -> tuple[Binding, ...]:
         "ROW": x.apart,
         "EPSILON": epsilon,
     }
-    given: Source = Value("sum") if added else Value("x", row=x.row)
+    given: Source = Operand("sum") if added else Operand("x", row=x.row)
     norm = Binding("rms_norm", "rms_norm", parameters, {"x": given, **ends})
     if not added:
         return (norm,)

@@ -1,6 +1,6 @@
 """SwiGLU."""
 
-from npu_kernels.binding import Binding, Node, Value
+from npu_kernels.binding import Binding, Node, Operand
 from npu_kernels.columns import RUN
 
 
@@ -11,5 +11,5 @@ def bind(node: Node) -> tuple[Binding, ...]:
         return ()
     parameters = {"N": size, "T": node.tokens, "ROW": gate.apart if alike else size}
     row = gate.row if alike else 0
-    arguments = {"gate": Value("gate", row=row), "up": Value("up", row=row), "y": Value("y")}
+    arguments = {"gate": Operand("gate", row=row), "up": Operand("up", row=row), "y": Operand("y")}
     return (Binding("swiglu", "swiglu", parameters, arguments),)

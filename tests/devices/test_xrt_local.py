@@ -67,7 +67,7 @@ def test_a_room_is_synced_before_the_other_side_needs_it_and_only_then(
     for step in plan.steps:
         on_host.update(step.fetched)
         if isinstance(step, HostPart):
-            needed = {plan.places[name].room for name in step.inputs if name in plan.places}
+            needed = {plan.views[name].room for name in step.inputs if name in plan.views}
             assert needed <= on_host, step
             on_device -= set(step.outputs)
             on_host |= set(step.outputs)

@@ -7,11 +7,13 @@ import pytest
 
 from flm.core.tensor import TensorSpec
 from flm.devices.xrt.buffers import Bank
-from flm.devices.xrt.memory import LaidState, NpuBuffer, TiledRows
+from flm.devices.xrt.memory import NpuBuffer
+from flm.devices.xrt.rows import TiledRows
+from flm.devices.xrt.states import LaidState
 from npu_kernels import fakexrt
 from npu_kernels.attention import reference
 from npu_kernels.bf16 import rounded, to_bits
-from npu_kernels.gated_delta.reference import pack
+from npu_kernels.gated_delta.reference import pack, slices
 
 LANES, HEADS, HELD, WIDTH, CAPACITY = 2, 3, 48, 16, 64
 SHAPE = LANES, HEADS, HELD, WIDTH
@@ -139,11 +141,11 @@ def test_rows_pushed_before_the_first_pass_reach_the_device_with_it(bank: Bank) 
     assert not values.any()
 
 
-def test_a_state_lies_as_its_layout_says_and_comes_back(bank: Bank) -> None:
+def test_a_state_lies_as_its_kernel_says_and_comes_back(bank: Bank) -> None:
     random, shape = np.random.default_rng(2), (LANES, 2, 32, 32)
     buffer = NpuBuffer(TensorSpec("state", shape), floats(random, *shape))
     wanted = buffer.array().copy()
-    twin = LaidState(bank, buffer.array(), "slices", wanted[0].nbytes)
+    twin = LaidState(bank, buffer.array(), slices, wanted[0].nbytes)
     buffer.attach(twin, 0)
     buffer.to_device()
     span = twin.span(1)

@@ -98,3 +98,14 @@ class Store:
         span.array[:] = 0
         span.to_device()
         return span
+
+
+def per_lane(bank: Bank, lanes: int, nbytes: int) -> list[Span]:
+    """A span each, zeros on the device, too."""
+    room = -(-nbytes // LINE_BYTES) * LINE_BYTES
+    root = Root(bank, lanes * room)
+    spans = [root.span(lane * room, nbytes) for lane in range(lanes)]
+    for span in spans:
+        span.array[:] = 0
+        span.to_device()
+    return spans

@@ -9,9 +9,10 @@ from typing import Any
 
 from flm.devices.cpu import CpuBuffer
 from flm.devices.device import OUT, Array
-from flm.devices.xrt.memory import BOTH, Twin
-from flm.devices.xrt.plan import Place
+from flm.devices.xrt.memory import Twin
+from flm.devices.xrt.plan import View
 from flm.devices.xrt.ready import ReadyDispatch, ReadyPart, ReadyPlan
+from flm.devices.xrt.rows import BOTH
 from npu_kernels.binding import Constant, Memory
 from npu_kernels.manifest import evaluate
 
@@ -68,7 +69,7 @@ class Lane:
         kernel, step, spans = ready.kernel, ready.step, []
         for argument in kernel.entry.arguments:
             source = step.arguments[argument.name]
-            if isinstance(source, Place):
+            if isinstance(source, View):
                 spans.append(self._ready.rooms[source.room].part(source.start))
             elif isinstance(source, Memory):
                 spans.append(self._twins[source.names[0]].span(self._number))
@@ -97,9 +98,9 @@ class Lane:
         step, binding = ready.step, ready.session.io_binding()
         gaps: list[tuple[Array, Array]] = []  # what it takes without them, and where that is
         for name in step.inputs:
-            binding.bind_ortvalue_input(name, self._value(name, gaps))
+            binding.bind_ortvalue_input(name, self._bound(name, gaps))
         for name in step.outputs:
-            binding.bind_ortvalue_output(name, self._value(name, gaps))
+            binding.bind_ortvalue_output(name, self._bound(name, gaps))
         shared = [name for name in map(_memory_name, step.inputs) if name in self._twins]
 
         def run(known: Known) -> None:
@@ -114,7 +115,7 @@ class Lane:
 
         return run
 
-    def _value(self, name: str, gaps: list[tuple[Array, Array]]) -> Any:
+    def _bound(self, name: str, gaps: list[tuple[Array, Array]]) -> Any:
         import onnxruntime
 
         if (memory := _memory_name(name)) in self._memory:

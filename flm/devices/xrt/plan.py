@@ -1,10 +1,10 @@
 """What a token, or a chunk of a prompt, takes of one lane: dispatches of kernels, and between them
 parts of the graph for the CPU, in the graph's order.
 
-A value that a dispatch or another part needs has a room; what only cuts or picks (Split along the
+A tensor that a dispatch or another part needs has a room; what only cuts or picks (Split along the
 last axis, Gather of the one token) is a view of another's room and takes nothing. What was cut of
 many tokens has gaps between one and the next; a design that cannot step over them is given a copy.
-A plan knows of no buffers: it names values, and says what must be synced when.
+A plan knows of no buffers: it names tensors, and says what must be synced when.
 """
 
 from __future__ import annotations
@@ -16,19 +16,18 @@ from typing import TYPE_CHECKING
 from flm.devices.device import LAST, LOGITS, OUT
 from flm.devices.xrt.graph import OURS, Graph
 from flm.devices.xrt.package import Wanted
-from npu_kernels.binding import Binding, Constant, Joined, Memory, Value, bind
+from npu_kernels.binding import Binding, Constant, Joined, Memory, Operand, Rows, bind
 
 if TYPE_CHECKING:
     import onnx
 
 
-ROWS = "blocks16"  # their layout; all others are states
 FOUND = "found"  # where the last product leaves what its cores have found to be the best logit
 CHUNK = 32  # tokens of a prompt that a plan takes at once: those from a multiple of it on
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class View:
     """Bytes of a room, from one on. `row`: from a token's to the next's, where there are gaps."""
 
     room: str
@@ -38,10 +37,10 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """Bytes of each token that a host brings to a place, for a dispatch that takes them there."""
+    """Bytes of each token that a host brings elsewhere, for a dispatch that takes them there."""
 
-    source: Place
-    target: Place
+    source: View
+    target: View
     tokens: int
     nbytes: int
 
@@ -51,7 +50,7 @@ class Dispatch:
     node: str
     function: str
     binding: Binding
-    arguments: Mapping[str, Place | Constant | Memory]  # memory by its names in the graph
+    arguments: Mapping[str, View | Constant | Memory]  # memory by its names in the graph
     written: frozenset[str] = frozenset()  # rooms
     copies: tuple[Copied, ...] = ()
     fetched: tuple[str, ...] = ()  # rooms synced from the device, for the copies
@@ -66,7 +65,7 @@ class HostPart:
     """Nodes that a CPU runs, the same memory below."""
 
     nodes: tuple[onnx.NodeProto, ...]
-    inputs: tuple[str, ...]  # values of other parts, of the graph, and memory
+    inputs: tuple[str, ...]  # tensors of other parts, of the graph, and memory
     outputs: tuple[str, ...]
     fetched: tuple[str, ...] = ()  # rooms synced from the device before it
     sent: tuple[str, ...] = ()  # and to the device after it
@@ -75,7 +74,7 @@ class HostPart:
 @dataclass(frozen=True, slots=True, eq=False)
 class Plan:
     steps: tuple[Dispatch | HostPart, ...]
-    places: Mapping[str, Place]  # of every value that has room, or is a view
+    views: Mapping[str, View]  # of every tensor that has room, or is part of one that has
     fetched: tuple[str, ...]  # at the end: the logits, if a dispatch leaves them, and the best
     tokens: int = 1
 
@@ -97,7 +96,7 @@ class Plan:
     def found(self) -> str | None:
         """The room of that."""
         rooms = (step.arguments.get(FOUND) for step in self.dispatches)
-        return next((place.room for place in rooms if isinstance(place, Place)), None)
+        return next((view.room for view in rooms if isinstance(view, View)), None)
 
     @property
     def wanted(self) -> list[Wanted]:
@@ -116,7 +115,7 @@ class Plan:
 
     @property
     def rows(self) -> frozenset[Memory]:
-        return frozenset(memory for memory in self.memory if memory.layout == ROWS)
+        return frozenset(memory for memory in self.memory if isinstance(memory, Rows))
 
 
 def plan_for_prompts(graph: Graph) -> Plan | None:
@@ -141,17 +140,17 @@ class _Writer:
     graph: Graph
     steps: list[Dispatch | HostPart] = field(default_factory=list)
     run: list[onnx.NodeProto] = field(default_factory=list)  # for the CPU, not a part yet
-    places: dict[str, Place] = field(default_factory=dict)
+    views: dict[str, View] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.bindings: dict[str, tuple[Binding, ...]] = {}
-        self.rows: dict[str, int] = {}  # of values with gaps
+        self.rows: dict[str, int] = {}  # of tensors with gaps
         self.on_npu: set[str] = set()  # what dispatches write, and views of it
         for proto in self.graph.model.graph.node:
             if proto.domain == OURS and (bound := bind(self.graph.node(proto, self.rows))):
                 self.bindings[proto.name] = bound
                 names = self.graph.names(proto)
-                ends = [(names.get(v.name), v.row) for each in bound for v in _values(each)]
+                ends = [(names.get(v.name), v.row) for each in bound for v in _operands(each)]
                 self.rows |= {str(n): row for n, row in ends if row and n in proto.output}
                 self.on_npu |= set(proto.output)
             elif self.graph.tokens > 1 and _cuts(proto) and proto.input[0] in self.on_npu:
@@ -178,10 +177,10 @@ class _Writer:
             return list(proto.input)
         names = self.graph.names(proto)
         return [
-            names[value.name]
+            names[operand.name]
             for binding in self.bindings[proto.name]
-            for value in _values(binding)
-            if value.name in names
+            for operand in _operands(binding)
+            if operand.name in names
         ]
 
     def add(self, proto: onnx.NodeProto) -> None:
@@ -189,14 +188,14 @@ class _Writer:
             self._close()
             for binding in self.bindings[proto.name]:
                 self._dispatch(proto, binding)
-        elif views := self._views(proto):
-            self.places |= views
+        elif views := self._within(proto):
+            self.views |= views
         else:
             self.run.append(proto)
 
-    def _views(self, proto: onnx.NodeProto) -> dict[str, Place]:
+    def _within(self, proto: onnx.NodeProto) -> dict[str, View]:
         """Of a token what is cut along the last axis lies in one piece each."""
-        source = self.places.get(proto.input[0]) if proto.input else None
+        source = self.views.get(proto.input[0]) if proto.input else None
         if source is None or (self.graph.tokens > 1 and proto.input[0] not in self.on_npu):
             return {}
         if self.graph.tokens == 1 and _picks(proto):
@@ -213,30 +212,30 @@ class _Writer:
         names = self.graph.names(proto)
         copies: list[Copied] = []
         written: set[str] = set()
-        arguments: dict[str, Place | Constant | Memory] = {}
+        arguments: dict[str, View | Constant | Memory] = {}
 
-        def place(value: Value, row: int = 0) -> Place:
-            name = names.get(value.name, f"{proto.name}/{value.name}")
-            found = self.places.setdefault(name, Place(name, row=row))
-            return replace(found, start=found.start + value.start)
+        def view(operand: Operand, row: int = 0) -> View:
+            name = names.get(operand.name, f"{proto.name}/{operand.name}")
+            found = self.views.setdefault(name, View(name, row=row))
+            return replace(found, start=found.start + operand.start)
 
-        def copied(value: Value, room: str, start: int) -> Copied:
-            tensor = self.graph.tensors[names[value.name]]
-            target = Place(room, start, value.row)
-            return Copied(place(value), target, tensor.tokens, tensor.token_bytes)
+        def copied(operand: Operand, room: str, start: int) -> Copied:
+            tensor = self.graph.tensors[names[operand.name]]
+            target = View(room, start, operand.row)
+            return Copied(view(operand), target, tensor.tokens, tensor.token_bytes)
 
         for name, source in binding.arguments.items():
             room = f"{proto.name}/{binding.design}/{name}"
-            if isinstance(source, Value):
-                arguments[name] = where = place(source, source.row)
+            if isinstance(source, Operand):
+                arguments[name] = where = view(source, source.row)
                 if names.get(source.name) not in proto.input:
                     written.add(where.room)
                 elif where.row != source.row:
-                    arguments[name] = self.places[room] = Place(room)
+                    arguments[name] = self.views[room] = View(room)
                     copies.append(copied(source, room, 0))
             elif isinstance(source, Joined):
-                arguments[name] = self.places[room] = Place(room)
-                copies += [copied(value, room, start) for start, value in source.parts]
+                arguments[name] = self.views[room] = View(room)
+                copies += [copied(each, room, start) for start, each in source.parts]
             elif isinstance(source, Memory):
                 arguments[name] = replace(source, names=tuple(names[n] for n in source.names))
             else:
@@ -252,7 +251,7 @@ class _Writer:
         if self.run:
             self.steps.append(HostPart(tuple(self.run), (), ()))
             made = [name for proto in self.run for name in proto.output if name]
-            self.places |= {name: Place(name) for name in made if not name.endswith(OUT)}
+            self.views |= {name: View(name) for name in made if not name.endswith(OUT)}
         self.run = []
 
     def finish(self) -> Plan:
@@ -261,15 +260,15 @@ class _Writer:
         ends = {value.name for value in self.graph.model.graph.output}
         for step in self.steps:
             if isinstance(step, Dispatch):
-                sources = [each for each in step.arguments.values() if isinstance(each, Place)]
+                sources = [each for each in step.arguments.values() if isinstance(each, View)]
                 ends.update(p.room for p in [*sources, *(copy.source for copy in step.copies)])
         for part in parts:
             ends.update(self._outside(part))
-        ends.update(place.room for name, place in self.places.items() if name in ends)
+        ends.update(view.room for name, view in self.views.items() if name in ends)
         steps = [
             self._ended(each, ends) if isinstance(each, HostPart) else each for each in self.steps
         ]
-        return _synced(steps, self.places, self.graph.tokens)
+        return _synced(steps, self.views, self.graph.tokens)
 
     def _outside(self, part: HostPart) -> list[str]:
         """What a part reads and does not make."""
@@ -293,18 +292,18 @@ def _picks(proto: onnx.NodeProto) -> bool:
     return proto.op_type == "Gather" and proto.input[1] == LAST and by_token
 
 
-def _values(binding: Binding) -> Iterable[Value]:
+def _operands(binding: Binding) -> Iterable[Operand]:
     """What a binding reads or writes by name, memory among it."""
     for source in binding.arguments.values():
-        if isinstance(source, Value):
+        if isinstance(source, Operand):
             yield source
         elif isinstance(source, Joined):
-            yield from (value for _, value in source.parts)
+            yield from (operand for _, operand in source.parts)
         elif isinstance(source, Memory):
-            yield from (Value(name) for name in source.names)
+            yield from (Operand(name) for name in source.names)
 
 
-def _synced(steps: Iterable[Dispatch | HostPart], places: Mapping[str, Place], tokens: int) -> Plan:
+def _synced(steps: Iterable[Dispatch | HostPart], views: Mapping[str, View], tokens: int) -> Plan:
     """Each room is synced once, where the other side first needs it."""
     steps = list(steps)
     taken = {
@@ -312,13 +311,13 @@ def _synced(steps: Iterable[Dispatch | HostPart], places: Mapping[str, Place], t
         for step in steps
         if isinstance(step, Dispatch)
         for source in step.arguments.values()
-        if isinstance(source, Place)
+        if isinstance(source, View)
     }
     away: set[str] = set()  # rooms that only the device has as they are now
     synced: list[Dispatch | HostPart] = []
 
     def fetched(names: Iterable[str]) -> tuple[str, ...]:
-        rooms = dict.fromkeys(places[name].room for name in names if name in places)
+        rooms = dict.fromkeys(views[name].room for name in names if name in views)
         found = tuple(room for room in rooms if room in away)
         away.difference_update(found)
         return found
@@ -330,5 +329,5 @@ def _synced(steps: Iterable[Dispatch | HostPart], places: Mapping[str, Place], t
         else:
             synced.append(replace(step, fetched=fetched(c.source.room for c in step.copies)))
             away |= step.written
-    plan = Plan(tuple(synced), places, (), tokens)
+    plan = Plan(tuple(synced), views, (), tokens)
     return replace(plan, fetched=fetched([LOGITS, *([plan.found] if plan.found else [])]))

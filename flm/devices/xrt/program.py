@@ -23,14 +23,16 @@ from flm.core.tensor import TensorSpec
 from flm.devices.cpu import CpuBuffer, CpuProgram, open_session
 from flm.devices.device import IDS, LAST, LOGITS, OFFSETS, Array
 from flm.devices.xrt.lane import Lane
-from flm.devices.xrt.memory import BOTH, LaidState, NpuBuffer, TiledRows, Twin
+from flm.devices.xrt.memory import NpuBuffer, Twin
 from flm.devices.xrt.package import Packages
 from flm.devices.xrt.parts import whole_model
 from flm.devices.xrt.phases import Phase, phases_of
 from flm.devices.xrt.plan import CHUNK, Plan
 from flm.devices.xrt.ready import ReadyPlan, Weights
+from flm.devices.xrt.rows import BOTH, TiledRows
+from flm.devices.xrt.states import LaidState
 from flm.errors import NoRoom, PassCancelled
-from npu_kernels.binding import Memory
+from npu_kernels.binding import Memory, State
 
 BEAT_S = 0.05  # how often a pass on the CPU asks whether to go on
 
@@ -170,8 +172,8 @@ class NpuProgram:
     def _twin(self, memory: Memory) -> Twin:
         arrays = [self._memory[name].array() for name in memory.names]
         bank, nbytes = self._decoder.bank, self._decoder.bytes_of(memory)
-        if memory not in self.plan.rows:
-            return LaidState(bank, arrays[0], memory.layout, nbytes)
+        if isinstance(memory, State):
+            return LaidState(bank, arrays[0], memory.laid, nbytes)
         _, heads, held, width = arrays[0].shape
         capacity = nbytes // (4 * heads * width)  # keys and values in bfloat16
         if held > capacity:

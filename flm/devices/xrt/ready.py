@@ -1,5 +1,5 @@
 """A plan and all that its steps need, whichever lane: kernels, packed weights, sessions for the
-parts of the graph that the CPU runs, and rooms for the values in between. Plans of one model share
+parts of the graph that the CPU runs, and rooms for the tensors in between. Plans of one model share
 its weights.
 """
 
@@ -20,7 +20,7 @@ from flm.devices.xrt.kernels import Kernel, Kernels
 from flm.devices.xrt.package import Packages
 from flm.devices.xrt.parts import part_model
 from flm.devices.xrt.phases import Phase
-from flm.devices.xrt.plan import Dispatch, HostPart, Place
+from flm.devices.xrt.plan import Dispatch, HostPart, View
 from flm.errors import DeviceLost, UnsupportedModel
 from npu_kernels.binding import Constant, Memory
 from npu_kernels.lm_head.reference import best_of, lm_head
@@ -112,20 +112,20 @@ class ReadyPlan:
         )
 
     def array(self, name: str) -> Array:
-        """The host's view of a value, valid once it was fetched; it may have gaps."""
+        """A tensor as the host has it, valid once it was fetched; it may have gaps."""
         if name in self.given:
             return self.given[name]
-        place, tensor = self.plan.places[name], self.graph.tensors[name]
-        if not place.row:
-            part = self.rooms[place.room].array[place.start : place.start + tensor.nbytes]
+        view, tensor = self.plan.views[name], self.graph.tensors[name]
+        if not view.row:
+            part = self.rooms[view.room].array[view.start : view.start + tensor.nbytes]
             return part.view(tensor.dtype).reshape(tensor.shape)
-        rows = self.bytes_at(place, tensor.tokens, tensor.token_bytes)
+        rows = self.bytes_at(view, tensor.tokens, tensor.token_bytes)
         return rows.view(tensor.dtype).reshape(tensor.shape)
 
-    def bytes_at(self, place: Place, tokens: int, nbytes: int) -> Array:
+    def bytes_at(self, view: View, tokens: int, nbytes: int) -> Array:
         """[tokens, nbytes]: so many of each token's bytes there."""
-        row = place.row or nbytes
-        part = self.rooms[place.room].array[place.start :][: (tokens - 1) * row + nbytes]
+        row = view.row or nbytes
+        part = self.rooms[view.room].array[view.start :][: (tokens - 1) * row + nbytes]
         return np.lib.stride_tricks.as_strided(part, (tokens, nbytes), (row, 1))
 
     def logits(self) -> Array:
@@ -170,20 +170,20 @@ class ReadyPlan:
         return sum(self.graph.constants[n].nbytes for n in names if n in self.graph.constants)
 
     def _make_rooms(self) -> dict[str, Span]:
-        """Each for all that a step moves there, which may be more than the value has."""
+        """Each for all that a step moves there, which may be more than the tensor has."""
         sizes: dict[str, int] = {}
 
-        def grow(place: Place, nbytes: int) -> None:
-            sizes[place.room] = max(sizes.get(place.room, 0), place.start + nbytes)
+        def grow(view: View, nbytes: int) -> None:
+            sizes[view.room] = max(sizes.get(view.room, 0), view.start + nbytes)
 
         for ready in self.steps:
             if isinstance(ready, ReadyPart):
                 for name in ready.step.outputs:
-                    if name in self.plan.places:
-                        grow(self.plan.places[name], self.graph.tensors[name].nbytes)
+                    if name in self.plan.views:
+                        grow(self.plan.views[name], self.graph.tensors[name].nbytes)
             else:
                 for argument in ready.kernel.entry.arguments:
                     source = ready.step.arguments[argument.name]
-                    if isinstance(source, Place):
+                    if isinstance(source, View):
                         grow(source, argument.nbytes)
         return {room: self._store.take(nbytes) for room, nbytes in sizes.items()}
