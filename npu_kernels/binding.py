@@ -102,10 +102,13 @@ class Joined:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Constant:
-    """Packed once, as the model is loaded, for all designs that take a node's in this layout."""
+    """Packed once, as the model is loaded, for all designs that take a node's in this layout; `of`:
+    of these inputs alone, so that any nodes with the same have one.
+    """
 
     pack: Callable[[], Array]
     layout: str
+    of: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

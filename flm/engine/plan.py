@@ -25,6 +25,10 @@ KV_DTYPES = {"f32": "float32", "f16": "float16"}
 VALUE_BYTES = {"float32": 4, "float16": 2}
 NPUS = ("npu", "npu-sim")
 NPU_VALUE_BYTES = 2  # of rows, as its kernels have them
+# Weights once more, in whole blocks of 128 rows by 256 columns, and the tensors that a chunk of a
+# prompt has between kernels: SmolLM2-135M, the worst for its narrow rows, takes 1.54 of its file.
+NPU_PACKED, NPU_BYTES = 1.125, 64 * MIB
+NPU_TOKEN_BYTES = 4096  # of the angles of a position, which all lanes share
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +72,7 @@ class MemoryPlan:
     machine: int
     parked: int = 0
     pictures: int = 0  # what a model that sees keeps of them
-    twins: int = 0  # what an NPU has once more: weights as its kernels take them, rows, states
+    twins: int = 0  # what an NPU has besides: weights as its kernels take them, rows, states
 
     @property
     def needed(self) -> int:
@@ -144,8 +148,7 @@ def plan_memory(
     on_npu: bool = False,
 ) -> MemoryPlan:
     """The plan, with the prefix cache cut to what is left, and parked lanes to what it leaves, or
-    to as much as the lanes have; `file_bytes` are the compiled weights', and no
-    less than an NPU's kernels make of them.
+    to as much as the lanes have; `file_bytes` are the compiled weights'.
 
     `kv_dtype` is f32, f16 or auto: f32 while all lanes' rows fit in a quarter of memory.
     """
@@ -169,7 +172,10 @@ def plan_memory(
     )
     if on_npu:
         rows_again = plan.lanes_rows * NPU_VALUE_BYTES // VALUE_BYTES[row_dtype]
-        plan = replace(plan, twins=file_bytes + rows_again + plan.lanes_state)
+        weights_again = (
+            round(NPU_PACKED * file_bytes) + NPU_BYTES + context_length * NPU_TOKEN_BYTES
+        )
+        plan = replace(plan, twins=weights_again + rows_again + plan.lanes_state)
     prefix = max(0, min(prefix_bytes, plan.left))
     lanes_bytes = plan.lanes_rows + plan.lanes_state
     parked = max(0, min(parked_bytes, lanes_bytes, plan.left - prefix))

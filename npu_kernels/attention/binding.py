@@ -19,7 +19,7 @@ def bind(node: Node) -> tuple[Binding, ...]:
     heads, kv_heads, width, room = (shape[name] for name in ("HEADS", "KV_HEADS", "W", "C"))
     arguments = {
         "qkv": together(node, heads * width, kv_heads * width),
-        "angles": Constant(lambda: angles_of(node, room, ANGLES), f"angles {ANGLES}"),
+        "angles": angles_of(node, room, ANGLES),
         "rows": Rows(("past_key", "past_value")),
         "y": Operand("y"),
     }
@@ -63,7 +63,11 @@ def together(node: Node, wide: int, narrow: int) -> Operand | Joined:
     return Joined(tuple((start, Operand(name, row=row)) for name, start in starts.items()))
 
 
-def angles_of(node: Node, room: int, unit: int) -> Array:
+def angles_of(node: Node, room: int, unit: int) -> Constant:
     """Of as many positions as there is room for tokens."""
-    found = angles(node.constants["cos"][:room], node.constants["sin"][:room], unit)
-    return np.pad(found, ((0, room - len(found)), (0, 0)))
+
+    def pack() -> Array:
+        found = angles(node.constants["cos"][:room], node.constants["sin"][:room], unit)
+        return np.pad(found, ((0, room - len(found)), (0, 0)))
+
+    return Constant(pack, f"angles {unit}", ("cos", "sin"))

@@ -7,7 +7,7 @@ from pathlib import Path
 from npu_kernels.attention.binding import angles_of, shape_of, together
 from npu_kernels.attention.reference import TOKENS
 from npu_kernels.bf16 import bits_of
-from npu_kernels.binding import Binding, Constant, Node, Operand, Rows
+from npu_kernels.binding import Binding, Node, Operand, Rows
 from npu_kernels.flash_attention.design import CORES
 from npu_kernels.manifest import DATA_BYTES_MAX, manifest
 
@@ -62,7 +62,7 @@ def _rotary(node: Node, shape: dict[str, int], rows: Rows) -> Binding:
         shape | {"T": node.tokens},
         {
             "qkv": together(node, shape["HEADS"] * width, shape["KV_HEADS"] * width),
-            "angles": Constant(lambda: angles_of(node, room, line), f"angles {line}"),
+            "angles": angles_of(node, room, line),
             "rows": rows,
             "query": Operand("turned"),
         },

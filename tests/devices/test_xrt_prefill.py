@@ -7,11 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from flm.devices.xrt.buffers import ROOT_BYTES
 from flm.devices.xrt.phases import phases_of
 from flm.devices.xrt.plan import CHUNK, HostPart
 from flm.errors import PassCancelled
 from flm.graph.weights.gguf import GgufFile
 from npu_kernels import fakexrt
+from tests.devices.held import held_bytes
 from tests.devices.local import CAPACITY, LocalModel, round_scales
 from tests.kernels.host import needs_compiler
 from tests.models.drive import FIXTURES, Graph
@@ -72,6 +74,15 @@ def test_a_chunk_is_dispatched_but_for_what_has_no_kernel(fixture: Fixture) -> N
 def test_a_prompt_gives_the_cpu_s_logits(fixture: Fixture, model: LocalModel) -> None:
     """A whole chunk and some of another, and what is decoded after it."""
     model.reads(fixture.ids, CHUNK + 4, 1)
+
+
+@needs_compiler
+def test_what_a_device_holds_is_what_plans_ask_for(fixture: Fixture, model: LocalModel) -> None:
+    """But for instructions, and the ends of what buffers are cut from."""
+    model.run(fixture.ids[:2], 0)  # memory has its twins from the first pass on
+    held = held_bytes(fixture.folder / "graph.onnx", capacity=CAPACITY, lanes=2)
+    pinned = fakexrt.current().pinned_bytes
+    assert held < pinned < held + 2 * ROOT_BYTES + 2**20
 
 
 @needs_compiler

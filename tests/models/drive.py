@@ -42,6 +42,7 @@ class Graph:
         capacity: int = 256,
         context_length: int | None = None,
     ) -> None:
+        self.folder = folder
         emitter = Emitter(WeightStore(folder / "weights.bin"))
         name, family = family_of(source)
         numerics = Numerics(int8_activations, row_dtype, context_length)

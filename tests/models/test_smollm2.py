@@ -11,13 +11,22 @@ import pytest
 
 from flm.core.event import FinishReason
 from flm.core.sizes import MIB
-from flm.engine.plan import Carried, Limits, estimate, plan_memory
+from flm.engine.plan import (
+    NPU_BYTES,
+    NPU_PACKED,
+    NPU_TOKEN_BYTES,
+    Carried,
+    Limits,
+    estimate,
+    plan_memory,
+)
 from flm.graph.weights import safetensors
 from flm.graph.weights.gguf import GgufFile
 from flm.llm import LLM
 from flm.models.cards import find
 from flm.models.shape import shape_of
 from flm.settings import Settings
+from tests.devices.held import held_bytes
 from tests.models.drive import FIXTURES, Graph, assert_alike_beside_others, condensed, kl
 from tests.models.rewritten import published_tensors, write_safetensors
 
@@ -110,10 +119,29 @@ def test_an_npu_has_weights_and_rows_once_more(served: Graph) -> None:
         plan = estimate(card, settings, machine)
         without = estimate(card, replace(settings, device="cpu"), machine)
         assert plan.needed - without.needed == plan.twins
-        assert plan.twins == card.compiled_bytes + plan.lanes_rows * 2 // host
+        weights = round(NPU_PACKED * card.compiled_bytes) + NPU_BYTES
+        angles = NPU_TOKEN_BYTES * plan.context_length
+        assert plan.twins == weights + angles + plan.lanes_rows * 2 // host
         assert "The NPU's own" in plan.lines()[1]
         twins.add(plan.twins)
     assert len(twins) == 1
+
+
+def test_the_plan_has_room_for_all_that_an_npu_holds(served: Graph) -> None:
+    layout, lanes, length = served.emitted.layout, 4, 8192
+    plan = plan_memory(
+        {"float32": Carried(layout.row_bytes, layout.state_bytes)},
+        file_bytes=served.weights_bytes,
+        context_length=length,
+        lanes=lanes,
+        kv_dtype="f32",
+        prefix_bytes=0,
+        parked_bytes=0,
+        machine_bytes=64 * 2**30,
+        on_npu=True,
+    )
+    held = held_bytes(served.folder / "graph.onnx", capacity=length, lanes=lanes)
+    assert 0.9 * plan.twins < held <= plan.twins
 
 
 def test_served_logits_stay_within_int8_activation_noise(served: Graph) -> None:

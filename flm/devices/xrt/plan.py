@@ -50,7 +50,7 @@ class Dispatch:
     node: str
     function: str
     binding: Binding
-    arguments: Mapping[str, View | Constant | Memory]  # memory by its names in the graph
+    arguments: Mapping[str, View | Constant | Memory]  # by names in the graph
     written: frozenset[str] = frozenset()  # rooms
     copies: tuple[Copied, ...] = ()
     fetched: tuple[str, ...] = ()  # rooms synced from the device, for the copies
@@ -239,7 +239,8 @@ class _Writer:
             elif isinstance(source, Memory):
                 arguments[name] = replace(source, names=tuple(names[n] for n in source.names))
             else:
-                arguments[name] = source
+                of = tuple(names[n] for n in source.of) or (proto.name,)
+                arguments[name] = replace(source, of=of)
         self.steps.append(
             Dispatch(
                 proto.name, proto.op_type, binding, arguments, frozenset(written), tuple(copies)

@@ -48,11 +48,11 @@ class Weights:
     """Packed as kernels take them, each once."""
 
     def __init__(self) -> None:
-        self._spans: dict[tuple[str, str], Span] = {}
+        self._spans: dict[tuple[tuple[str, ...], str], Span] = {}
 
-    def of(self, node: str, constant: Constant, store: Store) -> Span:
+    def of(self, constant: Constant, store: Store) -> Span:
         """`store`: where it is put if it is not there yet."""
-        key = node, constant.layout
+        key = constant.of, constant.layout
         if key not in self._spans:
             data = np.ascontiguousarray(constant.pack()).reshape(-1).view(np.uint8)
             span = self._spans[key] = store.take(data.nbytes)
@@ -159,7 +159,7 @@ class ReadyPlan:
             threads = self._threads if heavy else 1
             return ReadyPart(step, open_session(model, self.graph.folder, threads=threads))
         packed = {
-            name: self._weights.of(step.node, source, self._store)
+            name: self._weights.of(source, self._store)
             for name, source in step.arguments.items()
             if isinstance(source, Constant)
         }
