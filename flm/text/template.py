@@ -153,12 +153,17 @@ def _tool_call(call: ToolCall) -> dict[str, Any]:
     return {"type": "function", "id": call.id, "function": function}
 
 
-def _arguments(text: str) -> Any:
-    """What the text says as JSON, where templates expect an object; else the text itself."""
+def _arguments(text: str) -> dict[str, Any]:
+    """As the object that templates expect. What says none, as a call that was cut, is shown as it
+    stands: it stays in the conversation, which has to go on.
+    """
     try:
-        return json.loads(text) if text.strip() else {}
+        said = json.loads(text) if text.strip() else None
     except (ValueError, RecursionError):
-        return text
+        said = text
+    if said is None:
+        return {}
+    return said if isinstance(said, dict) else {"arguments": text}
 
 
 def _compile(source: str) -> Any:

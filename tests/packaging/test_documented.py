@@ -25,6 +25,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 FETCHED = ("qwen3:4b", "qwen3.5:4b")  # a tiny model of random weights is here in their place
 NOT_RUN = {  # by how a command begins: why
     "claude": "another program, tried by tests/server/test_clients.py",
+    "qwen": "another program, tried by tests/server/test_apps.py",
     "flm kernels build llama3.2:1b": "mlir-aie and Peano",
     "flm kernels selftest llama3.2:1b --device npu": "an NPU",
 }

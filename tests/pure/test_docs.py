@@ -73,6 +73,7 @@ def options(command: Any) -> set[str]:
 def test_every_option_the_docs_name_exists() -> None:
     known = {"--help", *options(typer.main.get_command(command_line(COMMANDS)))}
     known.add("--ulimit")  # docker's
+    known |= {"--provider", "--auth-type"}  # pi's, Qwen Code's
     for page in PAGES:
         if page.name == "design.md":
             continue

@@ -105,13 +105,18 @@ def test_tool_calls_are_given_as_hugging_face_gives_them() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [("", {}), (" ", {}), ("{", "{"), ("[" * 100_000, "[" * 100_000), ("9" * 5000, "9" * 5000)],
-)
-def test_arguments_that_are_not_json_stay_text(text: str, value: Any) -> None:
+@pytest.mark.parametrize("text", ["", " ", "null"])
+def test_no_arguments_are_an_empty_object(text: str) -> None:
     source = "{{ messages[1].tool_calls[0].function.arguments | tojson }}"
-    assert json.loads(render(source, *called(text))) == value
+    assert json.loads(render(source, *called(text))) == {}
+
+
+@pytest.mark.parametrize("text", ["{", "[" * 100_000, "9" * 5000, "[1]", '"a"', '{"a": 1'])
+def test_arguments_that_are_no_object_are_shown_as_they_stand(text: str) -> None:
+    source = (
+        "{% for k, v in messages[1].tool_calls[0].function.arguments | items %}{{ v }}{% endfor %}"
+    )
+    assert render(source, *called(text)) == text
 
 
 def test_tojson_is_hugging_faces() -> None:

@@ -251,7 +251,9 @@ def test_sampling_is_per_request_and_defaults_to_the_card(house: House) -> None:
     assert dict(third.logit_bias) == {5: 3}
 
 
-@pytest.mark.parametrize("name", ["tiny:1m", "tiny", "TINY:1m", "teeny", "flm/tiny:1m"])
+@pytest.mark.parametrize(
+    "name", ["tiny:1m", "tiny", "TINY:1m", "teeny", "flm/tiny:1m", "tiny-1m-FLM"]
+)
 def test_a_model_is_known_by_tag_alias_and_name(house: House, name: str) -> None:
     house.say("fine")
     assert chat(house, model=name)["model"] == name

@@ -8,7 +8,9 @@ CLASSES = {each.value: each for each in (Priority.INTERACTIVE, Priority.AGENT)}
 
 
 def whole_names(card: Card) -> set[str]:
-    return {name.lower() for name in (card.tag, *card.aliases)}
+    """Its tag as Lemonade writes it among them: that asks for embeddings by it."""
+    lemonades = f"{card.tag.replace(':', '-')}-FLM"
+    return {name.lower() for name in (card.tag, *card.aliases, lemonades)}
 
 
 def served_names(card: Card) -> set[str]:
