@@ -16,7 +16,9 @@ def validate(request: Request, context_length: int, vocabulary: int) -> None:
         raise BadRequest("the prompt is empty", fix="send some text", param="messages")
     if len(tokens) >= context_length:
         raise PromptTooLong(prompt_tokens=len(tokens), context_length=context_length)
-    words = [token for token in tokens if not is_picture(token)]
+    # A prompt may have 100,000 tokens, and this is asked on the event loop.
+    seen = request.prompt.pictures
+    words = [token for token in tokens if not is_picture(token)] if seen else tokens
     for param, ids in (("prompt", words), ("logit_bias", request.sampling.logit_bias)):
         if ids and not 0 <= min(ids) <= max(ids) < vocabulary:
             raise BadRequest(

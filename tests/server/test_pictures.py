@@ -13,8 +13,9 @@ import pytest
 from flm.core.chat import Conversation
 from flm.core.picture import Picture
 from flm.core.prompt import Prompt
-from flm.engine.conversation import Conversations, Terms
+from flm.engine.conversation import Conversations
 from flm.engine.residency import Resident
+from flm.engine.terms import Terms
 from flm.graph.bundle import Bundle
 from flm.prefix.changes import Change
 from flm.runner.runner import Runner
