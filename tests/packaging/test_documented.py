@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 FETCHED = ("qwen3:4b", "qwen3.5:4b")  # a tiny model of random weights is here in their place
 NOT_RUN = {  # by how a command begins: why
-    "claude": "another program, tried by tests/server/test_clients.py",
+    "claude": "Claude Code, another program",
     "qwen": "another program, tried by tests/server/test_apps.py",
     "flm kernels build llama3.2:1b": "mlir-aie and Peano",
     "flm kernels selftest llama3.2:1b --device npu": "an NPU",
@@ -141,6 +141,7 @@ def test_what_is_to_be_typed_runs(block: Block, checkout: Checkout) -> None:
         command = checkout.as_here(typed)
         if typed.startswith(SETS_UP):
             set_up.append(command)
+            _run(checkout, *set_up)
         elif SERVES.match(typed):
             with _serving(checkout, *set_up, command):
                 pass

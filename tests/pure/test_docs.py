@@ -16,6 +16,7 @@ from flm.settings import FIELDS, expected, key, load_settings
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 WRITTEN = {".py", ".md", ".toml", ".cc", ".hpp", ".json", ".jsonl", ".jinja", ".svg"}
+AIECC = ("input", "kernel-name", "instance-name", "kernel-id")
 README_LINES_MAX = 80
 SHOWN = {None: "automatic", True: "1", False: "0", (): "none"}
 
@@ -72,8 +73,8 @@ def options(command: Any) -> set[str]:
 
 def test_every_option_the_docs_name_exists() -> None:
     known = {"--help", *options(typer.main.get_command(command_line(COMMANDS)))}
-    known.add("--ulimit")  # docker's
-    known |= {"--provider", "--auth-type"}  # pi's, Qwen Code's
+    known |= {"--ulimit", "--provider", "--auth-type"}  # docker's, pi's, Qwen Code's
+    known |= {f"--xclbin-{name}" for name in AIECC}
     for page in PAGES:
         if page.name == "design.md":
             continue
