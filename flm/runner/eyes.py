@@ -5,11 +5,12 @@ Invariant: rows kept take at most `bytes_max`; who was asked for longest ago goe
 """
 
 from collections import OrderedDict
+from threading import Lock
 from typing import TYPE_CHECKING
 
 from flm.core.picture import Placed, Sight
 from flm.devices.device import CELLS, CORNERS, EMBEDDING, PATCHES, SHARES, Array
-from flm.errors import DeviceFailed
+from flm.errors import DeviceFailed, PassCancelled
 from flm.text.sight import patches_of
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Eyes:
-    """For one thread. `encoded` counts the pictures that the tower was run for."""
+    """For one thread, but `cancel`, which is for any. `encoded` counts runs of the tower."""
 
     def __init__(
         self,
@@ -34,15 +35,23 @@ class Eyes:
         self._bytes_max = bytes_max
         self._kept: OrderedDict[str, Array] = OrderedDict()  # by identity, the youngest last
         self._bytes = 0
+        self._running: onnxruntime.RunOptions | None = None
+        self._lock = Lock()
 
     def rows(self, picture: Placed) -> Array:
-        """[tokens, width] float32. Raises DeviceFailed."""
+        """[tokens, width] float32. Raises DeviceFailed, PassCancelled."""
         if picture.identity in self._kept:
             self._kept.move_to_end(picture.identity)
             return self._kept[picture.identity]
         rows = self._encode(picture)
         self._keep(picture.identity, rows)
         return rows
+
+    def cancel(self) -> None:
+        """What the tower is at ends soon, if it is at anything."""
+        with self._lock:
+            if self._running is not None:
+                self._running.terminate = True
 
     def check(self) -> None:
         assert self._bytes == sum(rows.nbytes for rows in self._kept.values())
@@ -56,12 +65,23 @@ class Eyes:
             SHARES: patches.shares,
             CELLS: patches.cells,
         }
+        import onnxruntime
+
+        options = onnxruntime.RunOptions()
+        options.log_severity_level = 4  # a cancelled pass is not an error to print
+        with self._lock:
+            self._running = options
         try:
-            (rows,) = self._session.run([EMBEDDING], given)
+            (rows,) = self._session.run([EMBEDDING], given, options)
         except Exception as error:  # onnxruntime's own types are not public
+            if options.terminate:
+                raise PassCancelled("the pass was cancelled", fix="none needed") from error
             raise DeviceFailed(
                 f"onnxruntime failed on a picture: {error}", fix="see docs/troubleshooting.md"
             ) from error
+        finally:
+            with self._lock:
+                self._running = None
         self.encoded += 1
         found: Array = rows
         return found

@@ -93,6 +93,8 @@ class Runner:
         with self._lock:
             if self._running is step:
                 self._program.cancel()
+                if self.eyes:
+                    self.eyes.cancel()
 
     def save(self, lane: int, start: int, end: int) -> Snapshot:
         """A copy of rows [start, end) and of the state, which must be that after `end` tokens."""

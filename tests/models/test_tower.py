@@ -10,24 +10,23 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from flm.core.picture import Placed, placed
+from flm.core.picture import Placed, Sight, placed
 from flm.core.step import Span, Step
 from flm.devices.cpu import CpuDevice, open_session
-from flm.errors import BadModelFile
+from flm.errors import BadModelFile, PassCancelled
 from flm.graph.emit import Emitter, WeightStore
 from flm.graph.layers import Numerics
 from flm.graph.weights.gguf import GgufFile
 from flm.graph.weights.safetensors import SafetensorsFolder
 from flm.memory.lanes import Lanes
 from flm.models.compile import prepare
-from flm.models.family import Source
-from flm.models.qwen35.graph import emit
+from flm.models.family import Source, family_of
 from flm.models.tower import GGUF, HUGGING_FACE, emit_tower
 from flm.prefix.boundaries import with_pictures
 from flm.runner.eyes import Eyes
 from flm.runner.runner import Runner
 from flm.text.sight import fitted, patches_of
-from tests.models.drive import FIXTURES, Graph
+from tests.models.drive import FIXTURES, Graph, unpacked
 from tests.models.gguf_writer import write_gguf
 from tests.models.rewritten import published
 from tests.models.seen import PROMPT, pictures, with_tower
@@ -52,26 +51,25 @@ def eyes_of(source: Source, folder: Path, *, bytes_max: int = 2**20) -> Eyes:
     return Eyes(session, shape.sight, width=shape.out_width, bytes_max=bytes_max)
 
 
-class Seeing:
-    """A model that sees, and a lane or more to read in."""
+def runner_of(source: Source, scratch: Path, numerics: Numerics, eyes: Eyes) -> Runner:
+    """With two lanes."""
+    emitter = Emitter(WeightStore(scratch / "weights.bin"))
+    _, family = family_of(source)
+    emitted = family.emit(source, emitter, numerics)
+    emitter.save(scratch / "graph.onnx", "seeing")
+    device = CpuDevice(threads=2)
+    lanes = Lanes(device, emitted.layout, count=2, capacity_max=256)
+    program = device.load(scratch / "graph.onnx")
+    return Runner(program, device, emitted.layout, lanes, vocabulary=emitted.vocabulary, eyes=eyes)
 
-    def __init__(self, folder: Path, scratch: Path, *, row_dtype: str = "float32") -> None:
+
+class Seeing:
+    """A model that sees, and lanes to read in."""
+
+    def __init__(self, folder: Path, scratch: Path) -> None:
         source = SafetensorsFolder(folder, quantized=False)
         self.eyes = eyes_of(source, scratch)
-        emitter = Emitter(WeightStore(scratch / "weights.bin"))
-        emitted = emit(source, emitter, Numerics(False, row_dtype, sees=True))
-        emitter.save(scratch / "graph.onnx", "seeing")
-        device = CpuDevice(threads=2)
-        self.lanes = Lanes(device, emitted.layout, count=2, capacity_max=256)
-        program = device.load(scratch / "graph.onnx")
-        self.runner = Runner(
-            program,
-            device,
-            emitted.layout,
-            self.lanes,
-            vocabulary=emitted.vocabulary,
-            eyes=self.eyes,
-        )
+        self.runner = runner_of(source, scratch, Numerics(False, sees=True), self.eyes)
 
     def read(
         self, tokens: tuple[int, ...], shown: tuple[Placed, ...], chunks: list[int], lane: int = 0
@@ -146,15 +144,28 @@ def test_any_chunking_gives_the_same_bits_even_within_pictures(seeing: Seeing) -
         assert np.array_equal(seeing.read(tokens, shown, chunks), wanted)
 
 
+@pytest.mark.parametrize("row_dtype", ["float32", "float16"])
+@pytest.mark.parametrize(("name", "kind"), [("qwen35_k4v8", "Q4_K_M"), ("qwen35moe", "Q4_0")])
 def test_text_alone_is_read_bit_for_bit_as_by_a_graph_that_sees_nothing(
-    seeing: Seeing, folder: Path, tmp_path: Path
+    name: str, kind: str, row_dtype: str, tmp_path: Path
 ) -> None:
-    ids = [each for each in PROMPT if each > 0] * 6
-    blind = Graph(SafetensorsFolder(folder, quantized=False), tmp_path)
-    wanted = blind.read(ids, [len(ids)])
-    assert np.array_equal(seeing.read(tuple(ids), (), [len(ids)]), wanted)
-    got = seeing.runner.run(Step((Span(0, len(ids), (300,)),), prefill=False))[0]
+    file = FIXTURES / name / f"{name}.{kind}.gguf"
+    source = GgufFile(file if file.exists() else unpacked(file, tmp_path))
+    (tmp_path / "blind").mkdir()
+    blind = Graph(source, tmp_path / "blind", int8_activations=True, row_dtype=row_dtype)
+    numerics = Numerics(True, row_dtype, sees=True)
+    runner = runner_of(source, tmp_path, numerics, _blindfolded(blind.emitted.width))
+    ids = tuple(np.load(FIXTURES / name / "expected.npz")["ids"].tolist())
+    got = runner.run(Step((Span(0, 0, ids),), prefill=True))[0]
+    assert np.array_equal(got, blind.read(ids, [len(ids)]))
+    got = runner.run(Step((Span(0, len(ids), (300,)),), prefill=False))[0]
     assert np.array_equal(got, blind.run([300], len(ids))[0])
+
+
+def _blindfolded(width: int) -> Eyes:
+    """For who is shown no pictures."""
+    sight = Sight(patch=4, merge=2, side=4, pixels_min=64, pixels_max=64)
+    return Eyes(None, sight, width=width, bytes_max=0)  # type: ignore[arg-type]
 
 
 def test_a_picture_is_encoded_once_while_its_rows_fit(folder: Path, tmp_path: Path) -> None:
@@ -246,3 +257,22 @@ def test_a_tower_that_is_not_built_leaves_the_text_part(gguf: Path, folder: Path
     said: list[str] = []
     assert prepare(gguf, gguf.parent / "bundle", say=said.append).sight is None
     assert any("adds to further layers" in line and path.name in line for line in said)
+
+
+def test_a_picture_that_nobody_waits_for_any_more_is_given_up(seeing: Seeing) -> None:
+    class Long:
+        """A tower that is at work when it is cancelled."""
+
+        def run(self, names: object, given: object, options: Any) -> None:
+            eyes.cancel()
+            assert options.terminate
+            raise RuntimeError("terminated")
+
+    sight = seeing.eyes.sight
+    eyes = Eyes(Long(), sight, width=128, bytes_max=2**20)  # type: ignore[arg-type]
+    shown = placed(fitted(pictures()[0], sight, tokens_max=48, place="it"), 0, sight.cell)
+    with pytest.raises(PassCancelled):
+        eyes.rows(shown)
+    eyes.cancel()  # of nothing
+    eyes.check()
+    assert eyes.encoded == 0
