@@ -330,6 +330,19 @@ def test_tools_that_no_call_can_be_made_of_are_refused() -> None:
             held(dialect=dialect, tools=(tool(name, parameters),))
 
 
+@pytest.mark.parametrize("dialect", CALLING, ids=lambda dialect: dialect.name)
+def test_whatever_a_tool_says_it_takes_is_enforced_or_refused(dialect: Dialect) -> None:
+    """JSON allows anything where a schema belongs; `true` even is one."""
+    for odd in (True, 5, 1.5, "string", ["object"], [[]], {"a": 5}, {"type": {}}, None):
+        for parameters in (odd, {"properties": odd}, {"properties": {"a": odd}, "required": ["a"]}):
+            try:
+                held(dialect=dialect, tools=(tool("f", parameters),)).open()
+            except UnsupportedFeature as refusal:
+                assert refusal.param == "tools", parameters
+            else:
+                assert not isinstance(parameters, str | int | float | list) or not parameters
+
+
 def test_who_asks_for_no_grammar_loads_nothing_for_it() -> None:
     code = "import sys, flm.server.app, flm.llm; sys.exit('llguidance' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -94,6 +94,12 @@ def test_ollamas_routes_give_the_same(house: House, shelf: Settings) -> None:
     np.testing.assert_allclose(old["embedding"], expected["embedding"], atol=1e-6)
 
 
+def test_a_class_behind_the_name_changes_nothing(house: House, shelf: Settings) -> None:
+    body = {"model": f"{MODEL}@agent", "input": "what"}
+    reply = post(house, shelf, "/v1/embeddings", body).json()
+    assert reply["data"] == ask(house, shelf, "what")["data"]
+
+
 def test_a_long_text_is_refused_or_cut_as_asked(house: House, shelf: Settings) -> None:
     long = "blue " * 60
     error = refused(house, shelf, input=["what", long])

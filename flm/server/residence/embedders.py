@@ -6,7 +6,7 @@ from flm import console
 from flm.engine.embedder import Embedder, load_embedder
 from flm.errors import BadRequest
 from flm.models.cards import Card, encoders
-from flm.server.residence.names import is_of
+from flm.server.residence.names import CLASSES, is_of, split_class
 from flm.server.residence.residence import MustWait, Residence
 from flm.settings import Settings
 
@@ -21,8 +21,11 @@ class Embedders:
         self._loading = Lock()
 
     def find(self, model: str) -> Embedder:
-        """Raises ModelNotFound, BadRequest for a model that writes, ModelLoading, NoRoom."""
-        card = _named(model)
+        """Whatever class it asks for. Raises ModelNotFound, BadRequest for a model that writes,
+        ModelLoading, NoRoom.
+        """
+        name, word = split_class(model)
+        card = _named(name if word in CLASSES else model)
         if card is None:
             raise BadRequest(
                 f"{self._writer(model)} writes replies and makes no embeddings",

@@ -29,10 +29,14 @@ class NotPlain(Exception):
 
 
 def functions(tools: ToolList) -> Iterator[tuple[str, Schema]]:
-    """Names, and what their arguments are: an object of what is named there, if anything is."""
+    """Names, and what their arguments are: an object of what is named there, if anything is.
+
+    What is no schema at all has the type "none".
+    """
     for tool in tools:
         function = tool["function"]
-        schema: Schema = function.get("parameters") or {"properties": {}}
+        given = function.get("parameters") or {"properties": {}}
+        schema: Schema = given if isinstance(given, Mapping) else {"type": "none"}
         if {"properties"} == schema.keys() & {
             *("properties", "additionalProperties", "patternProperties", "$ref"),
             *("allOf", "anyOf", "oneOf"),
@@ -63,6 +67,8 @@ def members(
     if schema.get("additionalProperties") is not False and not properties:
         raise NotPlain
     if not set(map(str, required)) <= properties.keys():
+        raise NotPlain
+    if not all(isinstance(inner, Mapping) for inner in properties.values()):  # true, and the like
         raise NotPlain
     # From the last one on: what may follow something, and what may follow nothing.
     later, first = "", ""
