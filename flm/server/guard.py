@@ -4,6 +4,7 @@ In this order: room for one more, the Host header (DNS rebinding), the Origin he
 the key. A native client sends no Origin and is not asked for one.
 """
 
+import asyncio
 import hmac
 import ipaddress
 import re
@@ -12,7 +13,14 @@ from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from flm.errors import FlmError, HostNotAllowed, OriginNotAllowed, QueueFull, Unauthorized
+from flm.errors import (
+    FlmError,
+    HostNotAllowed,
+    OriginNotAllowed,
+    QueueFull,
+    ServerStopping,
+    Unauthorized,
+)
 from flm.server.faults import fault_response
 from flm.server.routes.front import asks_for_page
 from flm.settings import Settings
@@ -65,9 +73,26 @@ class Guard:
                 await send({"type": "http.response.body", "body": b""})
             else:
                 scope.setdefault("state", {})["api_key"] = key
-                await self._app(scope, receive, send)
+                await self._answer(scope, receive, send)
         finally:
             self.open_requests -= 1
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """By the app. Whoever has none as the server ends, and only then cancels, is told so."""
+        begun = False
+
+        async def send_on(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_on)
+        except asyncio.CancelledError:
+            if not begun:
+                stopping = ServerStopping("The server is stopping", fix="ask again once it is back")
+                await fault_response(stopping, scope["path"])(scope, receive, send)
+            raise
 
     def _is_preflight(self, scope: Scope) -> bool:
         return self._settings.cors and scope["method"] == "OPTIONS"

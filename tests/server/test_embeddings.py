@@ -4,6 +4,7 @@ import asyncio
 import base64
 import json
 import shutil
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 
 from flm.engine.residency import planned
-from flm.errors import BadRequest
+from flm.errors import BadRequest, PassCancelled
 from flm.hub.reference import resolve
 from flm.hub.shelf import Shelf
 from flm.models.compile import compile_model
@@ -202,3 +203,29 @@ def test_a_client_that_left_is_not_worked_for(
     monkeypatch.setattr(module, "_embedded", once_it_left)
     asyncio.run(scene())
     assert sent[0]["status"] == 499
+
+
+def test_a_request_that_is_cut_off_is_not_worked_for(
+    house: House, shelf: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or a server that is told to stop would wait for it to the end."""
+    begun, given_up = threading.Event(), threading.Event()
+
+    def until_unwanted(*given: Any) -> Any:
+        begun.set()
+        while given[-1]():
+            continue
+        given_up.set()
+        raise PassCancelled("nobody waits", fix="none needed")
+
+    async def scene() -> None:
+        async with in_process(house, shelf) as client:
+            body = {"model": MODEL, "input": "what"}
+            asking = asyncio.create_task(client.post("/v1/embeddings", json=body))
+            await asyncio.to_thread(begun.wait)
+            asking.cancel()
+            await asyncio.wait([asking])
+
+    monkeypatch.setattr(module, "_embedded", until_unwanted)
+    asyncio.run(scene())  # which joins its threads
+    assert given_up.is_set()

@@ -226,3 +226,29 @@ def test_more_requests_than_connections_max_are_turned_away() -> None:
         return sent
 
     assert asyncio.run(visit_all()) == [429]
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_who_has_no_answer_as_the_server_ends_is_told_why(begun: bool) -> None:
+    sent: list[Any] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if begun:
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+        await asyncio.Event().wait()
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def scene() -> None:
+        scope = {"type": "http", "method": "POST", "path": "/v1/embeddings", "headers": []}
+        call = Guard(app, Settings())(scope, None, send)  # type: ignore[arg-type]
+        task = asyncio.create_task(call)  # type: ignore[arg-type]
+        await asyncio.sleep(0)
+        task.cancel()  # as uvicorn does
+        await asyncio.wait([task])
+        assert task.cancelled()
+
+    asyncio.run(scene())
+    assert [each["status"] for each in sent if "status" in each] == [200 if begun else 503]
+    assert begun or b"server_stopping" in sent[-1]["body"]

@@ -108,6 +108,7 @@ def routes(settings: Settings, embedders: Embedders, served: Served) -> APIRoute
             served.note(CLIENT_CLOSED_REQUEST)
             return Response(status_code=CLIENT_CLOSED_REQUEST)
         finally:
+            gone.set()  # whoever else stops waiting: nothing is worked out for nobody
             watch.cancel()
         console.request(
             method=request.method,
