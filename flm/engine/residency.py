@@ -87,7 +87,7 @@ def load(
 
     Raises NoRoom, DeviceUnavailable, BadModelFile or BadRequest.
     """
-    bundle = bundle if settings.device not in NPUS else replace(bundle, sight=None)
+    bundle = bundle.blind() if settings.device in NPUS else bundle
     plan = planned(bundle, card, settings)
     for line in plan.lines():
         say(line)

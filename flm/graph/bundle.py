@@ -8,7 +8,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +65,10 @@ class Bundle:
         is_short = short is not None and context_length is not None and context_length <= short
         sees = self.sight is not None
         return self.folder / graph_name(row_dtype, is_short=is_short, sees=sees)
+
+    def blind(self) -> "Bundle":
+        """The same without its tower, for text only: a graph of its own over the same weights."""
+        return replace(self, sight=None)
 
     @classmethod
     def open(cls, folder: Path, *, key: str | None = None) -> "Bundle":

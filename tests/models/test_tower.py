@@ -227,6 +227,8 @@ def test_a_gguf_file_sees_by_the_tower_beside_it(gguf: Path, folder: Path) -> No
     seeing = prepare(gguf, gguf.parent / "bundle", say=said.append)
     assert seeing.sight
     assert seeing.graph("float32").name == "graph.float32.seeing.onnx"
+    assert seeing.blind().graph("float32").name == "graph.float32.onnx", "an NPU's"
+    assert seeing.blind().graph("float32").is_file()
     assert said == [f"Compiling {gguf.name} again: its source or flm has changed"]
 
 
