@@ -4,7 +4,9 @@ import re
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -131,13 +133,22 @@ def test_a_chat_is_shown_as_it_is_written_and_its_words_are_no_markup(
     assert browser.run("return document.getElementById('status').textContent").startswith("Reply:")
 
 
-def test_a_reply_is_stopped_and_its_lane_is_free(house: House, browser: Page) -> None:
+def endless(house: House) -> Event:
+    """The next reply goes on for as long as nobody sets this."""
     house.say("endless ", end=False)
+    stopped, passes = Event(), count()
+    house.during_passes(lambda: next(passes) < 20 or stopped.wait(60))
+    return stopped
+
+
+def test_a_reply_is_stopped_and_its_lane_is_free(house: House, browser: Page) -> None:
+    stopped = endless(house)
     browser.open(house.url).ready()
     browser.keys("Go on.", Keys.ENTER)
     browser.shows(".content", "endless")
     browser.one("#stop").click()
     browser.shows(".foot", "stopped")
+    stopped.set()
     until(lambda: house.resident.thread.idle)
     assert browser.text("#send") == "Send"
 
@@ -251,13 +262,14 @@ def test_all_is_forgotten_once_a_person_says_so(house: House, browser: Page) -> 
 
 
 def test_all_can_be_done_by_keyboard(house: House, browser: Page) -> None:
-    house.say("endless ", end=False)
+    stopped = endless(house)
     browser.open(house.url).ready()
     one_below = webdriver.ActionChains(browser.driver).send_keys("one").key_down(Keys.SHIFT)
     one_below.send_keys(Keys.ENTER).key_up(Keys.SHIFT).send_keys("two", Keys.ENTER).perform()
     browser.shows(".content", "endless")
     browser.keys(Keys.ESCAPE)
     browser.shows(".foot", "stopped")
+    stopped.set()
     assert browser.text(".asked p") == "one\ntwo"
     seen = []
     for _ in range(40):
