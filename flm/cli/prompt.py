@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 def line_reader(history: Path, commands: Sequence[str]) -> Callable[[], str]:
     """A function that asks for one message. It raises EOFError on Ctrl-D, KeyboardInterrupt on
-    Ctrl-C. A history that cannot be written is kept in memory."""
+    Ctrl-C. What was typed is in `history`, for its owner only, or in memory where that cannot be."""
     from prompt_toolkit import PromptSession
     from prompt_toolkit.completion import WordCompleter
     from prompt_toolkit.history import FileHistory, History, InMemoryHistory
@@ -20,6 +20,7 @@ def line_reader(history: Path, commands: Sequence[str]) -> Callable[[], str]:
     kept: History = InMemoryHistory()
     try:
         history.parent.mkdir(parents=True, exist_ok=True)
+        history.parent.chmod(0o700)
         history.touch()
         kept = FileHistory(str(history))
     except OSError:

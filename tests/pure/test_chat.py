@@ -13,7 +13,7 @@ import pytest
 
 from flm import console
 from flm.cli.chat import Chat
-from flm.cli.prompt import silent_keys
+from flm.cli.prompt import line_reader, silent_keys
 from flm.cli.repl import Repl
 from flm.cli.slash import COMMANDS
 from flm.core.chat import Conversation, DeltaKind
@@ -249,3 +249,10 @@ def test_help_lists_every_command(repl: Repl, capsys: pytest.CaptureFixture[str]
     repl.take("/?")
     out = capsys.readouterr().out
     assert all(f"/{name}" in out for name in COMMANDS)
+
+
+def test_what_was_typed_is_for_its_owner_only(tmp_path: Path) -> None:
+    history = tmp_path / "history" / "prompts"
+    history.parent.mkdir(mode=0o755)
+    line_reader(history, ())
+    assert history.parent.stat().st_mode & 0o777 == 0o700
