@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 def line_reader(history: Path, commands: Sequence[str]) -> Callable[[], str]:
     """A function that asks for one message. It raises EOFError on Ctrl-D, KeyboardInterrupt on
-    Ctrl-C. What was typed is in `history`, for its owner only, or in memory where that cannot be."""
+    Ctrl-C. What was typed is in `history`, for its owner only, or else in memory."""
     from prompt_toolkit import PromptSession
     from prompt_toolkit.completion import WordCompleter
     from prompt_toolkit.history import FileHistory, History, InMemoryHistory
