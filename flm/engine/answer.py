@@ -53,6 +53,13 @@ class Answer:
         self._reader = reader
         self._begun = begun
         self._said: list[Delta] = []
+        self._tokens = 0
+
+    @property
+    def spent(self) -> Usage:
+        """What it took, or, of one that was left before its end, as far as was heard of it."""
+        so_far = Usage(len(self.request.prompt.tokens), self.cached_tokens, self._tokens)
+        return self.usage or so_far
 
     @property
     def finished(self) -> bool:
@@ -115,6 +122,7 @@ class Answer:
                 return []
             case Generated():
                 self.stop = event.stop
+                self._tokens += 1
                 return self._split(event.text, tokens=1)
             case Finished():
                 self.reason, self.usage = event.reason, event.usage

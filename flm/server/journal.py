@@ -8,7 +8,6 @@ from typing import Any
 from fastapi import Request
 
 from flm import console
-from flm.core.event import Usage
 from flm.core.request import Priority
 from flm.errors import FlmError
 from flm.server.generate import Generation
@@ -20,8 +19,7 @@ CLIENT_CLOSED_REQUEST = 499  # nginx's word for it; nobody sees it but the log
 def account(generation: Generation, ending: str) -> dict[str, Any]:
     """What a request took and how it ended. `ending`: if not by itself."""
     first = generation.choices[0].answer
-    usages = [choice.answer.usage for choice in generation.choices if choice.answer.usage]
-    usage = first.usage or Usage(len(first.request.prompt.tokens), 0, 0)
+    usage, usages = first.spent, [choice.answer.spent for choice in generation.choices]
     return {
         "prompt_tokens": usage.prompt_tokens,
         "cached_tokens": usage.cached_tokens,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from flm.core.event import Finished, FinishReason, Generated, Usage
+from flm.core.event import Admitted, Finished, FinishReason, Generated, Usage
 from flm.core.prompt import Prompt
 from flm.core.request import Request, SamplingParams
 from flm.engine.answer import Answer
@@ -35,3 +35,14 @@ def test_a_reply_at_its_end_has_its_calls_run_and_one_out_of_room_has_not(
 ) -> None:
     assert answer_of(dialect, text, FinishReason.STOP).calls == bool(wanted.calls)
     assert not answer_of(dialect, text, FinishReason.LENGTH).calls
+
+
+def test_a_reply_that_is_left_is_counted_as_far_as_it_was_heard() -> None:
+    answer = Answer(Request("one", Prompt((1, 2, 3)), SamplingParams(), max_tokens=9), None)
+    assert answer.spent == Usage(3, 0, 0)
+    answer.read(Admitted("one", 2))
+    for token in (4, 5):
+        answer.read(Generated("one", token, "a"))
+    assert answer.spent == Usage(3, 2, 2)
+    answer.read(Finished("one", FinishReason.LENGTH, Usage(3, 2, 9)))
+    assert answer.spent == Usage(3, 2, 9)

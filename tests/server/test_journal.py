@@ -58,7 +58,7 @@ def test_polling_is_no_news(house: House, capsys: pytest.CaptureFixture[str]) ->
 
 def test_the_line_says_where_the_kept_tokens_came_from(capsys: pytest.CaptureFixture[str]) -> None:
     usage = Usage(9_408, 9_391, 3, tier="host", kind="head")
-    first = SimpleNamespace(request=SimpleNamespace(id="x"), usage=usage, reason=FinishReason.STOP)
+    first = SimpleNamespace(request=SimpleNamespace(id="x"), spent=usage, reason=FinishReason.STOP)
     generation: Any = SimpleNamespace(choices=[SimpleNamespace(answer=first)])
     request: Any = SimpleNamespace(method="POST", scope={"path": "/v1/chat/completions"})
     note(request, 200, account(generation, ""), model="m", priority=Priority.AGENT)
