@@ -61,7 +61,10 @@ class Settings:
     image_bytes_max: int = _setting(
         20 * 2**20, "largest image file in a request", low=1024, high=2**31
     )
-    image_pixels_max: int = _setting(2**25, "most pixels of an image", low=1, high=2**30)
+    image_pixels_max: int = _setting(2**25, "most pixels of an image", low=1, high=2**26)
+    image_cpu_s_max: float = _setting(
+        30.0, "seconds of a core that a request's images may take to decode", low=0.1, high=3600
+    )
     image_max_tokens: int = _setting(
         1024, "most tokens that an image becomes; larger ones are scaled down", low=4, high=16_384
     )

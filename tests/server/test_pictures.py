@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
+from flm.core.alike import common_length
 from flm.core.chat import Conversation
 from flm.core.picture import Picture
 from flm.core.prompt import Prompt
@@ -75,12 +76,17 @@ def usage(reply: dict[str, Any]) -> tuple[int, int]:
 
 
 def test_the_same_picture_in_another_file_is_reused_to_the_end(resident: Resident) -> None:
-    bodies = [chat(part(ONE, form), TEXT) for form in ("PNG", "WEBP")]
-    first, second = asked(resident, "/v1/chat/completions", *bodies)
+    wrapped = part(ONE)
+    head, text = wrapped["image_url"]["url"].split(",")
+    lines = [text[at : at + 76] for at in range(0, len(text), 76)]
+    wrapped["image_url"]["url"] = f"{head}," + "\r\n".join(lines)
+    shown = (part(ONE), part(ONE, "WEBP"), wrapped)
+    first, *others = asked(resident, "/v1/chat/completions", *[chat(each, TEXT) for each in shown])
     length, cached = usage(first)
     assert cached == 0
-    assert usage(second) == (length, length)
-    assert second["choices"][0]["message"] == first["choices"][0]["message"]
+    for other in others:
+        assert usage(other) == (length, length)
+        assert other["choices"][0]["message"] == first["choices"][0]["message"]
 
 
 def test_another_picture_of_the_same_size_is_read_from_there_on(resident: Resident) -> None:
@@ -92,6 +98,10 @@ def test_another_picture_of_the_same_size_is_read_from_there_on(resident: Reside
     text_only = asked(resident, "/v1/chat/completions", chat(before))[0]["usage"]["prompt_tokens"]
     assert 0 <= cached[2] <= text_only  # up to the picture, where both have parted before
     assert cached[3] == lengths[3]
+    one, other = (prompts(resident, body) for body in shown[:2])
+    assert (
+        common_length(one.tokens, other.tokens) == one.pictures[0].start == other.pictures[0].start
+    )
 
 
 def test_a_boundary_never_falls_inside_a_picture(resident: Resident) -> None:

@@ -1,13 +1,13 @@
 """A message's content as text and pictures, from any of the shapes clients send it in."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from flm.core.picture import Picture, Sight
 from flm.errors import BadRequest, UnsupportedFeature
 from flm.settings import Settings
-from flm.text.pictures import PictureLimits, picture_at, picture_of
+from flm.text.pictures import PictureLimits, Taken, picture_at, picture_of
 from flm.text.sight import fitted, lowered
 from flm.text.translation import languages_said
 
@@ -45,11 +45,12 @@ Pictures = tuple[tuple[int, Picture], ...]  # each with the characters of text b
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Who is to read a conversation, and within which limits; without `sight`, text only."""
+    """Who is to read a request, and within which limits; without `sight`, text only."""
 
     model: str
     settings: Settings
     sight: Sight | None = None
+    taken: Taken = field(default_factory=Taken)
 
     def seen(self, picture: Picture, place: str, *, detail: object = None) -> Picture:
         """As the model sees it. Raises UnsupportedFeature where it sees nothing."""
@@ -67,7 +68,10 @@ class Reader:
 
     @property
     def limits(self) -> PictureLimits:
-        return PictureLimits(self.settings.image_bytes_max, self.settings.image_pixels_max)
+        limits = self.settings
+        return PictureLimits(
+            limits.image_bytes_max, limits.image_pixels_max, limits.image_cpu_s_max, self.taken
+        )
 
 
 def flat_text(
