@@ -1,6 +1,6 @@
 """A model ready to be asked, for the commands that talk to one themselves."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from flm import console
@@ -28,8 +28,11 @@ def load_resident(
     return load(bundle, card, settings, say=say, warn=console.warn)
 
 
-def prepare_resident(model: str, settings: Settings) -> "Callable[[], Resident]":
-    """Of a model that is installed: compiled, and found to fit; the rest is loading it.
+def prepare_resident(
+    model: str, settings: Settings, encoders: Mapping[str, int]
+) -> "Callable[[], Resident]":
+    """Of a model that is installed: compiled, and found to fit; the rest is loading it. `encoders`
+    are loaded beside it, and take so many bytes.
 
     A --ctx-len longer than it takes was meant for another. Raises ModelNotFound, BadModelFile,
     NoRoom.
@@ -40,10 +43,10 @@ def prepare_resident(model: str, settings: Settings) -> "Callable[[], Resident]"
 
     bundle, card = prepare_installed(model, settings)
     settings = no_longer_than(settings, bundle.context_length)
-    planned(bundle, card, settings)
+    planned(bundle, card, settings, encoders)
 
     def loaded() -> "Resident":
         console.say(f"Loading model: {bundle.folder.parent}")
-        return load(bundle, card, settings, say=console.say, warn=console.warn)
+        return load(bundle, card, settings, say=console.say, warn=console.warn, encoders=encoders)
 
     return loaded

@@ -100,7 +100,7 @@ def _serve(model: str | None, settings: Settings) -> None:
     run_server(
         settings,
         (wanted.text, lambda: load_resident(wanted.text, settings)) if wanted else None,
-        prepare=lambda text: prepare_resident(text, settings),
+        prepare=lambda text, encoders: prepare_resident(text, settings, encoders),
         ready=say_ready,
     )
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from flm.core.sizes import MIB, mib
 from flm.errors import BadRequest, NoRoom
-from flm.models.cards import Card
+from flm.models.cards import Card, encoders
 from flm.settings import Settings
 
 PREFIX_MB_USUAL = 4096
@@ -73,12 +73,15 @@ class MemoryPlan:
     parked: int = 0
     pictures: int = 0  # what a model that sees keeps of them
     twins: int = 0  # what an NPU has besides: weights as its kernels take them, rows, states
+    beside: int = 0  # encoders, loaded or yet to be asked (--embed)
+    program: int = PROGRAM_BYTES
 
     @property
     def needed(self) -> int:
         """Without what gives way: kept prompts, parked lanes."""
         lanes = self.lanes_rows + self.lanes_state
-        return PROGRAM_BYTES + self.weights + lanes + self.twins + self.pictures
+        own = self.program + self.weights + lanes + self.twins + self.pictures
+        return own + self.beside
 
     @property
     def total(self) -> int:
@@ -104,6 +107,8 @@ class MemoryPlan:
         ]
         if self.pictures:
             lines.append(f"What images were made into is up to {mib(self.pictures)} of that")
+        if self.beside:
+            lines.append(f"What makes embeddings is {mib(self.beside)} of that")
         if self.twins:
             lines.append(f"The NPU's own weights, rows and states are {mib(self.twins)} of that")
         if self.prefix < self.prefix_wanted:
@@ -145,10 +150,12 @@ def plan_memory(
     parked_bytes: int,
     machine_bytes: int,
     pictures_bytes: int = 0,
+    beside_bytes: int = 0,
     on_npu: bool = False,
 ) -> MemoryPlan:
     """The plan, with the prefix cache cut to what is left, and parked lanes to what it leaves, or
-    to as much as the lanes have; `file_bytes` are the compiled weights'.
+    to as much as the lanes have; `file_bytes` are the compiled weights', `beside_bytes` what
+    encoders take.
 
     `kv_dtype` is f32, f16 or auto: f32 while all lanes' rows fit in a quarter of memory.
     """
@@ -169,6 +176,7 @@ def plan_memory(
         prefix_wanted=prefix_bytes,
         machine=machine_bytes,
         pictures=pictures_bytes,
+        beside=beside_bytes,
     )
     if on_npu:
         rows_again = plan.lanes_rows * NPU_VALUE_BYTES // VALUE_BYTES[row_dtype]
@@ -196,20 +204,36 @@ def require_room_beside(
     tag: str, file_bytes: int, taken: int, machine: int, *, say: Callable[[str], None]
 ) -> int:
     """Bytes that an encoder takes beside a model whose plan has taken so many. Raises NoRoom."""
-    needed = round(PREPACKED * file_bytes) + PASS_BYTES
+    needed = encoder_bytes(file_bytes)
     if taken + needed > machine - machine // SPARE_SHARE:
         raise NoRoom(
             f"{tag} needs {mib(needed)} beside the {mib(taken)} that are planned already, this "
             f"machine has {mib(machine)}",
-            fix="start with a smaller --prefix-cache-mb or --ctx-len",
+            fix="start with --embed 1, which plans for it, or with a smaller --prefix-cache-mb or "
+            "--ctx-len",
         )
     say(f"Memory: {tag} {mib(needed)} beside {mib(taken)}, of {mib(machine)}")
     return needed
 
 
+def encoder_bytes(file_bytes: int) -> int:
+    """What an encoder takes: its weights, and what its passes have between them."""
+    return round(PREPACKED * file_bytes) + PASS_BYTES
+
+
+def beside_bytes(settings: Settings, loaded: Mapping[str, int]) -> int:
+    """What encoders take of what a model that chats may have: those that are loaded, by tag, and
+    the one that --embed says will be.
+    """
+    wanted = [card for card in encoders()[:1] if settings.embed and card.tag not in loaded]
+    return sum(loaded.values()) + sum(encoder_bytes(card.compiled_bytes) for card in wanted)
+
+
 def estimate(card: Card, settings: Settings, machine_bytes: int) -> MemoryPlan:
     """What loading it will plan, by its card alone: nothing need be here yet."""
     assert card.row_values is not None, card.tag
+    if card.embeds:
+        return _encoder_plan(card, machine_bytes)
     wanted = no_longer_than(settings, card.context_length_max).ctx_len
     return plan_memory(
         {
@@ -220,10 +244,29 @@ def estimate(card: Card, settings: Settings, machine_bytes: int) -> MemoryPlan:
         context_length=context_length_of(card.context_length_max, card.context_length, wanted),
         lanes=settings.lanes,
         kv_dtype=settings.kv_dtype,
-        prefix_bytes=0 if card.embeds else Limits.of(settings, card).bytes,
+        prefix_bytes=Limits.of(settings, card).bytes,
         machine_bytes=machine_bytes,
         parked_bytes=settings.parked_mb * MIB,
+        beside_bytes=beside_bytes(settings, {}),
         on_npu=settings.device in NPUS,
+    )
+
+
+def _encoder_plan(card: Card, machine_bytes: int) -> MemoryPlan:
+    """It is loaded beside what chats, in the same program, and keeps nothing."""
+    weights = round(PREPACKED * card.compiled_bytes)
+    context_length = min(card.context_length, card.context_length_max)
+    return MemoryPlan(
+        row_dtype="float32",
+        context_length=context_length,
+        lanes=0,
+        weights=weights,
+        lanes_rows=0,
+        lanes_state=0,
+        prefix=0,
+        prefix_wanted=0,
+        machine=machine_bytes,
+        program=PASS_BYTES,
     )
 
 

@@ -1,7 +1,7 @@
 """A resident model: loaded on a device, its engine running, ready to be asked."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from flm.core.picture import Sight
@@ -13,6 +13,7 @@ from flm.engine.plan import (
     Carried,
     Limits,
     MemoryPlan,
+    beside_bytes,
     context_length_of,
     plan_memory,
     require_room,
@@ -32,6 +33,8 @@ from flm.settings import Settings
 from flm.text.grammar import Grammars
 from flm.text.template import ChatTemplate
 from flm.text.tokenizer import Tokenizer
+
+NONE: Mapping[str, int] = {}
 
 
 def quiet(text: str) -> None:
@@ -82,13 +85,15 @@ def load(
     say: Callable[[str], None] = quiet,
     warn: Callable[[str], None] = quiet,
     clock: Callable[[], float] = time.monotonic,
+    encoders: Mapping[str, int] = NONE,
 ) -> Resident:
-    """Plans memory, opens the device, loads the graph and starts the engine.
+    """Plans memory, opens the device, loads the graph and starts the engine. `encoders`: loaded
+    beside it, and the bytes they take.
 
     Raises NoRoom, DeviceUnavailable, BadModelFile or BadRequest.
     """
     bundle = bundle.blind() if settings.device in NPUS else bundle
-    plan = planned(bundle, card, settings)
+    plan = planned(bundle, card, settings, encoders)
     for line in plan.lines():
         say(line)
     tokenizer = Tokenizer.load(bundle.folder)
@@ -121,7 +126,9 @@ def load(
     )
 
 
-def planned(bundle: Bundle, card: Card, settings: Settings) -> MemoryPlan:
+def planned(
+    bundle: Bundle, card: Card, settings: Settings, encoders: Mapping[str, int] = NONE
+) -> MemoryPlan:
     """What loading it takes. Raises NoRoom where this machine has not as much, BadRequest."""
     from flm.devices.machine import memory_bytes
 
@@ -146,6 +153,7 @@ def planned(bundle: Bundle, card: Card, settings: Settings) -> MemoryPlan:
         machine_bytes=memory_bytes(),
         parked_bytes=settings.parked_mb * MIB,
         pictures_bytes=settings.image_cache_mb * MIB if bundle.sight else 0,
+        beside_bytes=beside_bytes(settings, encoders),
         on_npu=settings.device in NPUS,
     )
     require_room(plan)

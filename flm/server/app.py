@@ -80,11 +80,12 @@ def create_app(settings: Settings, residence: Residence) -> FastAPI:
     app.include_router(metrics.routes(residence, served))
     app.include_router(news.routes(settings, residence, told))
     app.include_router(models.routes(residence))
-    app.include_router(embeddings.routes(settings, Embedders(settings, residence), served))
+    embedders = Embedders(settings, residence)
+    app.include_router(embeddings.routes(settings, residence, embedders, served))
     app.include_router(tokens.routes(settings, residence, preparation))
     app.include_router(fastflowlm.routes(settings, residence, running))
     if settings.ollama:
-        app.include_router(ollama_models.routes(settings, residence))
+        app.include_router(ollama_models.routes(settings, residence, embedders))
     _add_small_routes(app, residence)
     _add_ways_out(app, served)
 

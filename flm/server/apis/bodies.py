@@ -79,18 +79,28 @@ def _timed(value: int | float | str | None) -> int | float | str | None:
     return value
 
 
-class AskingBody(Body):
-    """What every request for a reply may say."""
+class ModelBody(Body):
+    """What a request may say of the model that it names."""
 
     model_config = ConfigDict(extra="allow")
 
     model: str
+    # How long it stays loaded afterwards, as Ollama has it: 300, "5m", 0, -1 for ever.
+    keep_alive: Annotated[int | float | str | None, AfterValidator(_timed)] = None
+
+    @property
+    def kept_s(self) -> float | None:
+        """What `keep_alive` says, in seconds; None is for ever."""
+        return None if self.keep_alive is None else duration_s(self.keep_alive)
+
+
+class AskingBody(ModelBody):
+    """What every request for a reply may say."""
+
     class_: Literal["interactive", "agent"] | None = Field(None, alias="class")
     cache_salt: str | None = Field(None, min_length=1, max_length=SALT_CHARS_MAX)
     request_id: str | None = Field(None, max_length=ID_CHARS_MAX)  # by which it may be cancelled
     stream: bool | None = None
-    # How long its model stays loaded afterwards, as Ollama has it: 300, "5m", 0, -1 for ever.
-    keep_alive: Annotated[int | float | str | None, AfterValidator(_timed)] = None
 
     @property
     def asks(self) -> bool:
@@ -101,11 +111,6 @@ class AskingBody(Body):
     def window_wanted(self) -> int:
         """In tokens; 0 where nothing is said of it."""
         return 0
-
-    @property
-    def kept_s(self) -> float | None:
-        """What `keep_alive` says, in seconds; None is for ever."""
-        return None if self.keep_alive is None else duration_s(self.keep_alive)
 
     @property
     def priority(self) -> Priority:

@@ -11,7 +11,7 @@ Invariants:
 import asyncio
 import gc
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -25,6 +25,7 @@ from flm.errors import (
     FlmError,
     ModelLoading,
     NoModelLoaded,
+    NoRoom,
     ServerStopping,
 )
 from flm.server import journal
@@ -32,6 +33,7 @@ from flm.server.faults import internal
 from flm.server.residence.beside import beside
 from flm.server.residence.expiry import Expiry
 from flm.server.residence.names import CLASSES, is_of, split_class
+from flm.server.residence.promised import Promised
 from flm.server.residence.shelf import Shelved, find_shelved, not_here, shelved
 from flm.server.residence.turns import Guest, Turns
 from flm.settings import Settings
@@ -39,8 +41,9 @@ from flm.settings import Settings
 # A model stays for as long as loading it took, within these; then others may have their turn.
 STAY_S_MIN, STAY_S_MAX = 1.0, 60.0
 
-# Of a model by its name: looks at all that may go wrong, and gives what is left to do.
-Prepare = Callable[[str], Callable[[], Resident]]
+# Of a model by its name, beside encoders that take so many bytes each, now and once it is loaded:
+# looks at all that may go wrong, and gives what is left to do.
+Prepare = Callable[[str, Mapping[str, int]], Callable[[], Resident]]
 
 
 class MustWait(Exception):
@@ -64,6 +67,8 @@ class Residence:
         self._open = False  # a first model is loaded, or none was wanted
         self._stopping: ServerStopping | None = None
         self._guests: set[Guest] = set()
+        self._others: set[Guest] = set()  # in no model that chats
+        self.promised = Promised()
         self._turns = Turns(self._settings.lanes + self._settings.queue_max, self._stir)
         self._stays_until = 0.0  # monotonic
         self._yielding = False  # the next is ready to be loaded
@@ -74,6 +79,7 @@ class Residence:
 
     def settle(self, resident: Resident, text: str = "") -> None:
         self._resident, self.text = resident, text or resident.card.tag
+        self._promise(resident)
         self.settled_at = int(time.time())
         self._open = True
         self._expiry.loaded()
@@ -180,7 +186,18 @@ class Residence:
             self._guests.add(guest)
             self._expiry.used()
 
+    def enter_beside(self, guest: Guest) -> None:
+        """A request that needs nothing of what is loaded, but is waited for when the server stops.
+
+        Raises as `require_open`.
+        """
+        self.require_open()
+        self._others.add(guest)
+
     def leave(self, guest: Guest) -> None:
+        if guest in self._others:
+            self._others.remove(guest)
+            self._changed.set()
         if guest not in self._guests:
             return
         self._guests.remove(guest)
@@ -233,15 +250,34 @@ class Residence:
             else:
                 self._turns.begin(self.text, self.enter)
 
-    async def _bring(self, text: str) -> None:
+    def _ready(self, text: str) -> Callable[[], Resident]:
+        """How to load it. On a thread of its own."""
         assert self._prepare is not None
         try:
-            load = await beside(partial(self._prepare, text), name="prepare")
+            return self._prepare(text, self.promised.encoders)
+        except NoRoom:
+            if not self.promised.let_go():
+                raise
+        return self._prepare(text, self.promised.encoders)
+
+    def _loaded(self, load: Callable[[], Resident]) -> Resident:
+        """On a thread of its own."""
+        with self.promised.turn:
+            resident = load()
+            self._promise(resident)
+        return resident
+
+    def _promise(self, resident: Resident) -> None:
+        self.promised.chats = resident.plan.total - resident.plan.beside
+
+    async def _bring(self, text: str) -> None:
+        try:
+            load = await beside(partial(self._ready, text), name="prepare")
             self._yielding = True
             if not await self._vacated(text):
                 return
             began = time.monotonic()
-            resident = await beside(load, name="load")
+            resident = await beside(partial(self._loaded, load), name="load")
         except Exception as error:
             if not isinstance(error, FlmError):
                 journal.note_mistake(error)
@@ -279,6 +315,7 @@ class Residence:
             await beside(partial(_let_go, held), name="unload")
         except Exception as error:  # it is gone, if not well
             journal.note_mistake(error)
+        self.promised.chats = 0
 
     def _expire(self) -> None:
         self._expired = True
@@ -290,17 +327,17 @@ class Residence:
         """Nobody comes in any more, and who waits for a model is told so; how many are in it."""
         self._stopping = ServerStopping("The server is stopping", fix="ask again once it is back")
         self._turns.end(self._stopping)
-        return len(self._guests)
+        return len(self._guests) + len(self._others)
 
     async def emptied(self) -> None:
-        while self._guests:
+        while self._guests or self._others:
             self._changed.clear()
             await self._changed.wait()
 
     def cut(self) -> None:
         """Who is still in it is told that the server is stopping."""
         assert self._stopping
-        for guest in list(self._guests):
+        for guest in [*self._guests, *self._others]:
             if guest.cut:
                 guest.cut(self._stopping)
 

@@ -8,20 +8,21 @@ from dataclasses import dataclass
 from threading import Event
 from typing import Any, Literal
 
-from fastapi import APIRouter, Request, Response
-from pydantic import ConfigDict, Field
+from fastapi import APIRouter, Depends, Request, Response
+from pydantic import Field
 
 from flm import console
 from flm.core.event import Usage
 from flm.devices.device import Array
 from flm.engine.embedder import Embedder
-from flm.errors import BadRequest, PassCancelled, PromptTooLong, UnsupportedFeature
+from flm.errors import BadRequest, FlmError, PassCancelled, PromptTooLong, UnsupportedFeature
 from flm.server import journal
-from flm.server.apis.bodies import Body, Many, Whole
+from flm.server.apis.bodies import Many, ModelBody, Whole
 from flm.server.faults import valid
 from flm.server.journal import CLIENT_CLOSED_REQUEST
 from flm.server.leaving import left
 from flm.server.residence.embedders import Embedders
+from flm.server.residence.residence import Residence
 from flm.server.routes.documented import documented
 from flm.server.routes.metrics import Served
 from flm.server.wire import Json, parse_object, read_body
@@ -35,12 +36,9 @@ Wanted = Callable[[], bool]  # whether the client is still there
 Input = str | Many[str] | Many[int] | Many[Many[int]]
 
 
-class EmbeddingBody(Body):
+class EmbeddingBody(ModelBody):
     """`truncate`: of a text that is too long the beginning counts."""
 
-    model_config = ConfigDict(extra="allow")
-
-    model: str
     dimensions: Whole = Field(None, ge=1)
     truncate: bool | None = None
 
@@ -71,41 +69,77 @@ class Embedded:
     vectors: list[Array]
     tokens: int
     seconds: float
+    body: EmbeddingBody
 
 
-Reply = Callable[[Mapping[str, Any], Embedders, Wanted], tuple[Any, Embedded]]
+Find = Callable[[str], Embedder]
+Reply = Callable[[Mapping[str, Any], Find, Wanted], tuple[Any, Embedded]]
 
 
-def routes(settings: Settings, embedders: Embedders, served: Served) -> APIRouter:
-    router = APIRouter()
+def routes(
+    settings: Settings, residence: Residence, embedders: Embedders, served: Served
+) -> APIRouter:
+    router = APIRouter(dependencies=[Depends(residence.guest)])
+    desk = Desk(settings, residence, embedders, served)
 
     @router.post("/v1/embeddings", openapi_extra=documented(EmbeddingsBody))
     async def embeddings(request: Request) -> Response:
         """OpenAI's embeddings."""
-        return await answer(request, _openai)
+        return await desk.answer(request, _openai)
 
     if settings.ollama:
 
         @router.post("/api/embed", openapi_extra=documented(EmbedBody))
         async def embed(request: Request) -> Response:
             """Ollama's embeddings."""
-            return await answer(request, _ollama)
+            return await desk.answer(request, _ollama)
 
         @router.post("/api/embeddings", openapi_extra=documented(OldEmbedBody))
         async def old_embed(request: Request) -> Response:
             """Ollama's older way, of one text."""
-            return await answer(request, _old_ollama)
+            return await desk.answer(request, _old_ollama)
 
-    async def answer(request: Request, reply: Reply) -> Response:
-        raw, gone = await read_body(request, settings), Event()
+    return router
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """Where texts are taken, and their vectors given out."""
+
+    settings: Settings
+    residence: Residence
+    embedders: Embedders
+    served: Served
+
+    async def answer(self, request: Request, reply: Reply) -> Response:
+        guest, gone = request.state.guest, Event()
+        self.residence.require_open()  # while nobody is let in, no body is worth reading
+        raw = await read_body(request, self.settings)
+        ended: list[FlmError] = []  # by the server, which stops
+
+        def cut(why: FlmError) -> None:
+            ended.append(why)
+            gone.set()
+
+        guest.cut = cut
+        self.residence.enter_beside(guest)
         watch = asyncio.create_task(_watch(request, gone))
         try:
-            said, done = await asyncio.to_thread(
-                lambda: reply(parse_object(raw), embedders, lambda: not gone.is_set())
-            )
+            with self.embedders.asked(guest):
+                said, done = await asyncio.to_thread(
+                    lambda: reply(
+                        parse_object(raw),
+                        lambda model: self.embedders.find(model, guest),
+                        lambda: not gone.is_set(),
+                    )
+                )
+                if done.body.keep_alive is not None:
+                    self.embedders.keep_alive(guest, done.body.kept_s)
         except PassCancelled:
+            if ended:
+                raise ended[0] from None
             journal.note_leaving(request)
-            served.note(CLIENT_CLOSED_REQUEST)
+            self.served.note(CLIENT_CLOSED_REQUEST)
             return Response(status_code=CLIENT_CLOSED_REQUEST)
         finally:
             gone.set()  # whoever else stops waiting: nothing is worked out for nobody
@@ -118,10 +152,8 @@ def routes(settings: Settings, embedders: Embedders, served: Served) -> APIRoute
             first_s=done.seconds,
             read_s=done.seconds,
         )
-        served.note(200, [Usage(done.tokens, 0, 0, prefill_s=done.seconds)])
+        self.served.note(200, [Usage(done.tokens, 0, 0, prefill_s=done.seconds)])
         return Json(said)
-
-    return router
 
 
 async def _watch(request: Request, gone: Event) -> None:
@@ -129,11 +161,9 @@ async def _watch(request: Request, gone: Event) -> None:
     gone.set()
 
 
-def _openai(
-    fields: Mapping[str, Any], embedders: Embedders, wanted: Wanted
-) -> tuple[Any, Embedded]:
+def _openai(fields: Mapping[str, Any], find: Find, wanted: Wanted) -> tuple[Any, Embedded]:
     body = valid(EmbeddingsBody, fields)
-    done = _embedded(body, body.input, embedders.find(body.model), wanted)
+    done = _embedded(body, body.input, find(body.model), wanted)
     as_text = body.encoding_format == "base64"
     data = [
         {"object": "embedding", "index": index, "embedding": _base64(v) if as_text else v.tolist()}
@@ -143,12 +173,10 @@ def _openai(
     return {"object": "list", "data": data, "model": body.model, "usage": usage}, done
 
 
-def _ollama(
-    fields: Mapping[str, Any], embedders: Embedders, wanted: Wanted
-) -> tuple[Any, Embedded]:
+def _ollama(fields: Mapping[str, Any], find: Find, wanted: Wanted) -> tuple[Any, Embedded]:
     began_ns = time.monotonic_ns()
     body = valid(EmbedBody, fields)
-    embedder = embedders.find(body.model)
+    embedder = find(body.model)
     loaded_ns = time.monotonic_ns()
     done = _embedded(body, body.input, embedder, wanted)
     said = {
@@ -161,11 +189,9 @@ def _ollama(
     return said, done
 
 
-def _old_ollama(
-    fields: Mapping[str, Any], embedders: Embedders, wanted: Wanted
-) -> tuple[Any, Embedded]:
+def _old_ollama(fields: Mapping[str, Any], find: Find, wanted: Wanted) -> tuple[Any, Embedded]:
     body = valid(OldEmbedBody, fields)
-    done = _embedded(body, body.prompt, embedders.find(body.model), wanted)
+    done = _embedded(body, body.prompt, find(body.model), wanted)
     return {"embedding": done.vectors[0].tolist()}, done
 
 
@@ -191,7 +217,7 @@ def _embedded(body: EmbeddingBody, given: Input, embedder: Embedder, wanted: Wan
             param="input",
         )
     vectors = embedder.embed(texts, wanted=wanted)
-    return Embedded(vectors, tokens, time.monotonic() - began)
+    return Embedded(vectors, tokens, time.monotonic() - began, body)
 
 
 def _token_ids(given: Input, embedder: Embedder) -> list[list[int]]:

@@ -18,6 +18,7 @@ from flm.errors import BadRequest
 from flm.models.cards import Card
 from flm.server.apis.bodies import Body
 from flm.server.faults import valid
+from flm.server.residence.embedders import Embedders
 from flm.server.residence.residence import MustWait, Residence
 from flm.server.routes.documented import documented
 from flm.server.wire import Json, parse_object, read_body
@@ -45,7 +46,7 @@ class ShowBody(Body):
     name: str | None = None
 
 
-def routes(settings: Settings, residence: Residence) -> APIRouter:
+def routes(settings: Settings, residence: Residence, embedders: Embedders) -> APIRouter:
     router = APIRouter()
 
     @router.get("/api/tags")
@@ -57,17 +58,7 @@ def routes(settings: Settings, residence: Residence) -> APIRouter:
     @router.get("/api/ps")
     async def loaded() -> Response:
         """Ollama's list of what is loaded."""
-        resident = residence.here
-        if resident is None:
-            return Json({"models": []})
-        until = residence.expires_at
-        running = {
-            "expires_at": FOREVER if until is None else _moment(until),
-            "size": resident.plan.needed,
-            "size_vram": 0,
-            "context_length": resident.context_length,
-        }
-        return Json({"models": [_entry(resident) | running]})
+        return Json({"models": _running(residence, embedders)})
 
     @router.post("/api/show", openapi_extra=documented(ShowBody))
     async def show(request: Request) -> Response:
@@ -97,6 +88,26 @@ def _entries(residence: Residence) -> list[dict[str, Any]]:
             entry = _named(each.card, each.size_bytes, each.card.sha256 or "")
             entries.append(entry | {"modified_at": _moment(each.installed_at)})
     return entries
+
+
+def _running(residence: Residence, embedders: Embedders) -> list[dict[str, Any]]:
+    running = []
+    if resident := residence.here:
+        size, window = resident.plan.needed - resident.plan.beside, resident.context_length
+        running.append(_entry(resident) | _standing(residence.expires_at, size, window))
+    for one, until in embedders.loaded:
+        entry = _named(one.card, one.card.file_bytes, one.card.sha256 or "")
+        running.append(entry | _standing(until, one.bytes, one.context_length))
+    return running
+
+
+def _standing(until: float | None, size_bytes: int, context_length: int) -> dict[str, Any]:
+    return {
+        "expires_at": FOREVER if until is None else _moment(until),
+        "size": size_bytes,
+        "size_vram": 0,
+        "context_length": context_length,
+    }
 
 
 def _entry(resident: Resident) -> dict[str, Any]:
