@@ -35,7 +35,7 @@ class Client:
         self._http = httpx.Client(base_url=url, timeout=REQUEST_S_MAX, limits=limits)
         self._model = self._http.get("/v1/models").json()["data"][0]["id"]
 
-    def chat(self, messages: list[dict[str, str]], max_tokens: int, **fields: Any) -> Timed:
+    def chat(self, messages: list[dict[str, Any]], max_tokens: int, **fields: Any) -> Timed:
         body = {"messages": messages, "max_tokens": max_tokens, **fields}
         return self._stream("/v1/chat/completions", body)
 

@@ -31,6 +31,7 @@ class Like:
     taps: int = 0
     extra_width: int = 0  # of what each layer adds of its own
     vocabulary: int = 0  # tokens at the least
+    sees: bool = False
     keys: Mapping[str, object] = field(default_factory=dict)
     pattern: Callable[[int], int] = lambda layer: 0
     varied: Callable[["Like", int], "Like"] = lambda like, layer: like

@@ -44,7 +44,7 @@ def write(path: Path, like: Like, type: str, vocabulary: GgufFile) -> None:
                 value = usual.get(short, known.contents()) if prefix == family else known.contents()
                 writer.add_key_value(key, value, known.types[0], *known.types[1:2])
         tensors = [(t.name, t.tensor_type.name, t.data.ndim) for t in reader.tensors]
-    add_tokenizer(writer, vocabulary, tokens_least=like.vocabulary)
+    add_tokenizer(writer, vocabulary, tokens_least=like.vocabulary, sees=like.sees)
     wanted = list(_tensors(like, type, tensors, len(likely)))
     for name, sizes, kind in wanted:
         raw = stored(sizes, kind)

@@ -21,11 +21,13 @@ VERBOSITY = 3
 PEER = """
 import sys, time
 import xllamacpp
-gguf, port, slots, threads, context, cache_ram, verbosity = sys.argv[1], *map(int, sys.argv[2:])
+gguf, tower = sys.argv[1:3]
+port, slots, threads, context, cache_ram, verbosity = map(int, sys.argv[3:])
 p = xllamacpp.CommonParams()
 p.model.path, p.port, p.n_parallel, p.n_ctx, p.n_gpu_layers = gguf, port, slots, context, 0
 p.cpuparams.n_threads = p.cpuparams_batch.n_threads = threads
 p.use_jinja, p.cache_ram_mib, p.verbosity = True, cache_ram, verbosity
+p.mmproj.path, p.mmproj_use_gpu = tower, False
 server = xllamacpp.Server(p)
 while True:
     time.sleep(1)
@@ -89,12 +91,15 @@ def llama_cpp_server(
     context: int,
     cache_ram_mib: int = CACHE_RAM_MIB,
     log: Path | None = None,
+    tower: Path | None = None,
 ) -> Iterator[Server]:
-    """llama.cpp's own HTTP server, from the xllamacpp wheel; `context` is for all slots."""
+    """llama.cpp's own HTTP server, from the xllamacpp wheel; `context` is for all slots, `tower`
+    its mmproj file.
+    """
     port = free_port()
     verbosity = VERBOSITY if log is None else VERBOSITY + 1  # one more tells of its caches
     sizes = map(str, (port, slots, threads, context, cache_ram_mib, verbosity))
-    command = [sys.executable, "-c", PEER, str(gguf), *sizes]
+    command = [sys.executable, "-c", PEER, str(gguf), str(tower or ""), *sizes]
     with _process("llama.cpp", command, port, log) as server:
         yield server
 

@@ -18,6 +18,8 @@ import numpy.typing as npt
 
 from bench.rows import ROOT
 from flm.graph.weights.gguf import GgufFile
+from tests.server.seeing import NAMES
+from tests.server.seeing import TEMPLATE as SEEING
 
 FOLDER = ROOT / ".cache" / "bench"
 TEMPLATE = ROOT / "tests" / "fixtures" / "templates" / "tools_first.jinja"
@@ -165,10 +167,15 @@ def add_sizes(writer: Any, s: Shape) -> None:
     writer.add_array("qwen35.attention.recurrent_layers", recurrent)
 
 
-def add_tokenizer(writer: Any, vocabulary: GgufFile, *, tokens_least: int = 0) -> None:
-    """SmolLM2's, and unused tokens up to as many as a model's own would have."""
+def add_tokenizer(
+    writer: Any, vocabulary: GgufFile, *, tokens_least: int = 0, sees: bool = False
+) -> None:
+    """SmolLM2's, and unused tokens up to as many as a model's own would have. `sees`: with tokens
+    and a template for pictures.
+    """
     keys = vocabulary.metadata
     tokens, types = keys["tokenizer.ggml.tokens"], keys["tokenizer.ggml.token_type"]
+    tokens = [NAMES.get(token, token) if sees else token for token in tokens]
     unused = range(len(tokens), tokens_least)
     writer.add_tokenizer_model(keys["tokenizer.ggml.model"])
     writer.add_tokenizer_pre(keys["tokenizer.ggml.pre"])
@@ -179,7 +186,7 @@ def add_tokenizer(writer: Any, vocabulary: GgufFile, *, tokens_least: int = 0) -
         value = keys[f"tokenizer.ggml.{key}"]
         add = writer.add_bool if isinstance(value, bool) else writer.add_uint32
         add(f"tokenizer.ggml.{key}", value)
-    writer.add_chat_template(TEMPLATE.read_text())
+    writer.add_chat_template(SEEING if sees else TEMPLATE.read_text())
 
 
 def likely_tokens(tokens: list[str], *, tokens_least: int = 0) -> npt.NDArray[np.bool_]:

@@ -59,7 +59,7 @@ class Engine:
         audit_every: int = 0,
         parked: Parked | None = None,
     ) -> None:
-        self.cache = cache
+        self.cache, self.eyes = cache, runner.eyes
         self._runner = runner
         self._tokenizer = tokenizer
         self._lanes = lanes

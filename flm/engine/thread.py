@@ -22,6 +22,7 @@ from flm.engine.engine import Engine
 from flm.errors import DeviceFailed, FlmError, ModelLoading
 from flm.memory.parked import Parked
 from flm.prefix.cache import PrefixCache
+from flm.runner.eyes import Eyes
 
 Listener = Callable[[Event], None]
 T = TypeVar("T")
@@ -71,6 +72,11 @@ class EngineThread:
     def parked(self) -> Parked:
         """The memory of those that are."""
         return self._engine.parking.parked
+
+    @property
+    def eyes(self) -> Eyes | None:
+        """For what they count, of a model that sees."""
+        return self._engine.eyes
 
     @property
     def idle(self) -> bool:

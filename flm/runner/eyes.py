@@ -4,6 +4,7 @@ again is not encoded again, whatever became of its prompt.
 Invariant: rows kept take at most `bytes_max`; who was asked for longest ago goes first.
 """
 
+import time
 from collections import OrderedDict
 from threading import Lock
 from typing import TYPE_CHECKING
@@ -18,7 +19,9 @@ if TYPE_CHECKING:
 
 
 class Eyes:
-    """For one thread, but `cancel`, which is for any. `encoded` counts runs of the tower."""
+    """For one thread, but `cancel`, which is for any. `encoded` counts runs of the tower, that
+    took `encoding_s`.
+    """
 
     def __init__(
         self,
@@ -29,7 +32,7 @@ class Eyes:
         bytes_max: int,
     ) -> None:
         self.width = width
-        self.encoded = 0
+        self.encoded, self.encoding_s = 0, 0.0
         self._session = session
         self.sight = sight
         self._bytes_max = bytes_max
@@ -53,11 +56,16 @@ class Eyes:
             if self._running is not None:
                 self._running.terminate = True
 
+    @property
+    def bytes_kept(self) -> int:
+        return self._bytes
+
     def check(self) -> None:
         assert self._bytes == sum(rows.nbytes for rows in self._kept.values())
         assert self._bytes <= self._bytes_max
 
     def _encode(self, picture: Placed) -> Array:
+        started = time.perf_counter()
         patches = patches_of(picture.picture, self.sight)
         given = {
             PATCHES: patches.values,
@@ -83,6 +91,7 @@ class Eyes:
             with self._lock:
                 self._running = None
         self.encoded += 1
+        self.encoding_s += time.perf_counter() - started
         found: Array = rows
         return found
 

@@ -3,6 +3,7 @@ and none is encoded twice.
 """
 
 import asyncio
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -46,10 +47,7 @@ def resident(bundle: Bundle) -> Iterator[Resident]:
 
 def asked(resident: Resident, path: str, *bodies: Any) -> list[dict[str, Any]]:
     async def send() -> list[dict[str, Any]]:
-        residence = Residence()
-        residence.settle(resident)
-        transport = httpx.ASGITransport(app=create_app(SEES, residence))
-        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+        async with client_of(resident) as client:
             replies = []
             for body in bodies:
                 answer = await client.post(path, json={"model": "tiny:1m", **body}, timeout=60)
@@ -57,6 +55,13 @@ def asked(resident: Resident, path: str, *bodies: Any) -> list[dict[str, Any]]:
             return replies
 
     return asyncio.run(send())
+
+
+def client_of(resident: Resident) -> httpx.AsyncClient:
+    residence = Residence()
+    residence.settle(resident)
+    transport = httpx.ASGITransport(app=create_app(SEES, residence))
+    return httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1")
 
 
 def part(picture: Picture, form: str = "PNG", **more: Any) -> dict[str, Any]:
@@ -138,6 +143,23 @@ def test_no_picture_is_encoded_twice_even_if_its_prompt_is_read_again(
     assert eyes.encoded == 1
     asked(resident, "/v1/chat/completions", chat(part(DARKER), TEXT))
     assert eyes.encoded == 2
+
+
+def test_metrics_tell_how_often_a_tower_ran_and_what_is_kept_of_it(resident: Resident) -> None:
+    async def scrape() -> str:
+        async with client_of(resident) as client:
+            return (await client.get("/metrics")).text
+
+    def told() -> dict[str, float]:
+        found = re.findall(r"^flm_pictures_(\w+) (\S+)$", asyncio.run(scrape()), re.MULTILINE)
+        return {name: float(value) for name, value in found}
+
+    assert set(told().values()) == {0}
+    asked(resident, "/v1/chat/completions", chat(part(ONE), TEXT), chat("now", part(ONE)))
+    once = told()
+    assert once["encoded_total"] == 1
+    assert once["encoding_seconds_total"] > 0
+    assert once["bytes"] == len(prompts(resident, chat(part(ONE))).pictures[0].ids) * 128 * 4
 
 
 def eyes_of(resident: Resident) -> Any:

@@ -19,6 +19,7 @@ from flm.engine.thread import EngineThread
 from flm.prefix.cache import PrefixCache
 from flm.prefix.disk.tier import DiskTier
 from flm.prefix.tally import FAMILIES
+from flm.runner.eyes import Eyes
 from flm.server.residence.names import CLASSES
 from flm.server.residence.residence import Residence
 
@@ -106,6 +107,8 @@ class _Reading(Collector):
             yield from _disk(self._cache.disk)
         yield from _standing(self._thread)
         yield from _lost(self._thread.losses)
+        if self._thread.eyes:
+            yield from _seen(self._thread.eyes)
 
 
 def _standing(thread: EngineThread) -> Iterator[Metric]:
@@ -135,6 +138,17 @@ def _lost(losses: Losses) -> Iterator[Metric]:
     )
     for name, what, count in counted:
         yield CounterMetricFamily(name, what, count)
+
+
+def _seen(eyes: Eyes) -> Iterator[Metric]:
+    counted = (
+        ("encoded", "pictures that the tower has seen", eyes.encoded),
+        ("encoding_seconds", "seconds that took", eyes.encoding_s),
+    )
+    for name, what, count in counted:
+        yield CounterMetricFamily(f"flm_pictures_{name}", what, count)
+    held = "what the tower made of pictures seen lately"
+    yield GaugeMetricFamily("flm_pictures_bytes", held, eyes.bytes_kept)
 
 
 def _tallied(cache: PrefixCache) -> Iterator[Metric]:

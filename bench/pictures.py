@@ -1,0 +1,226 @@
+"""Pictures beside llama.cpp's mtmd, on random weights: half of Qwen3.5 0.8B, and its picture tower.
+
+    python -m bench.pictures [--only encoded,turns,agents] [--type F16] [--rounds 3]
+
+Both servers run at once on the same two files with the same threads, and take turns. A picture is
+new each round. *Encoded*: from pixels to rows; flm counts that itself (/metrics), of llama.cpp it
+is the time between the two lines of its log around it. *Turns*: the first token of a question about
+a picture, and of the one after it. *Agents*: two, each with a picture of its own, turn about in one
+lane: what is kept of each, and how often a tower ran.
+"""
+
+import argparse
+import base64
+import re
+import statistics
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from io import BytesIO
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+from PIL import Image
+
+from bench.client import Client
+from bench.likes import LIKES
+from bench.random_models import write
+from bench.rows import ROOT, keep
+from bench.servers import Server, flm_server, llama_cpp_server
+from bench.shapes import FOLDER
+from bench.towers import TYPES, TowerLike, write_tower
+from flm.devices.machine import cores_physical
+from flm.graph.weights.gguf import GgufFile
+from flm.hub.pull import pull
+from flm.settings import Settings
+
+SIDES = (448, 768, 1024)
+ENCODED_LEAST, SECOND_TURN_MOST = 1.0, 0.1
+CONTEXT, REPLY, TURNS = 4096, 16, 6
+WHOLE = ("--img-pre-resize", "0", "--ctx-len", str(CONTEXT))  # as large as they come
+# What llama.cpp's log says before and after a picture is encoded, by its clock: min.s.ms.us
+BEGUN, DONE = "encoding mtmd batch", "decoding image batch"
+CLOCK = re.compile(r"^(\d+)\.(\d\d)\.(\d{3})\.(\d{3}) ", re.MULTILINE)
+QUESTIONS = ("What is it?", "And what is behind it?", "Which colour has the most of it?")
+SEED = 64
+Message = dict[str, Any]
+_numbers = count(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """Both servers, at work on the same files."""
+
+    ours: Server
+    peer: Server
+    log: Path  # of the peer's
+
+    @property
+    def encoded(self) -> tuple[int, float]:
+        """Pictures that flm's tower has seen, and the seconds that took."""
+        text = httpx.get(self.ours.url + "/metrics").text
+        found = dict(re.findall(r"^(flm_pictures_encod\w+) (\S+)$", text, re.MULTILINE))
+        return int(float(found["flm_pictures_encoded_total"])), float(
+            found["flm_pictures_encoding_seconds_total"]
+        )
+
+    @property
+    def peer_encoded_s(self) -> float:
+        """Of the last picture."""
+        lines = self.log.read_text(errors="replace").splitlines()
+        begun, done = (
+            next(_clock_s(line) for line in reversed(lines) if words in line)
+            for words in (BEGUN, DONE)
+        )
+        return done - begun
+
+
+def _clock_s(line: str) -> float:
+    found = CLOCK.match(line)
+    assert found, line
+    minutes, seconds, thousandths, millionths = map(int, found.groups())
+    return 60 * minutes + seconds + thousandths / 1e3 + millionths / 1e6
+
+
+@contextmanager
+def served(type: str, flags: tuple[str, ...], vocabulary: GgufFile) -> Iterator[Sides]:
+    like = replace(LIKES["qwen35"], sees=True)
+    threads = cores_physical()
+    with tempfile.TemporaryDirectory(dir=FOLDER) as place:
+        folder = Path(place)
+        gguf, log = folder / "qwen35.gguf", folder / "peer.log"
+        write(gguf, like, like.type, vocabulary)
+        tower = write_tower(folder / "mmproj.gguf", TowerLike(), type)
+        peer = llama_cpp_server(
+            gguf, threads=threads, slots=1, context=CONTEXT, log=log, tower=tower
+        )
+        ours = flm_server(str(gguf), threads=threads, lanes=1, flags=flags, home=folder)
+        with ours as our_server, peer as peer_server:
+            yield Sides(our_server, peer_server, log)
+
+
+def asked(side: int, question: str) -> Message:
+    """About a picture that nobody has seen before."""
+    random = np.random.default_rng([SEED, next(_numbers)])
+    spots = random.integers(0, 256, (side // 16, side // 16, 3), dtype=np.uint8)
+    out = BytesIO()
+    Image.fromarray(spots).resize((side, side)).save(out, "PNG")
+    url = f"data:image/png;base64,{base64.b64encode(out.getvalue()).decode()}"
+    shown = {"type": "image_url", "image_url": {"url": url}}
+    return {"role": "user", "content": [shown, {"type": "text", "text": question}]}
+
+
+def encoded(sides: Sides, type: str, rounds: int) -> None:
+    clients = [Client(each.url) for each in (sides.ours, sides.peer)]
+    for client in clients:
+        client.chat([asked(64, QUESTIONS[0])], 1)
+    for side in SIDES:
+        ours, theirs, tokens = [], [], []
+        for _ in range(rounds):
+            message = asked(side, QUESTIONS[0])
+            _, before_s = sides.encoded
+            timed = [client.chat([message], 1) for client in clients]
+            ours.append(sides.encoded[1] - before_s)
+            theirs.append(sides.peer_encoded_s)
+            tokens.append([each.usage["prompt_tokens"] for each in timed])
+        keep(
+            "pictures",
+            f"encoded {side}x{side}, {type}",
+            tokens=tokens[0][0],
+            tokens_llama_cpp=tokens[0][1],
+            flm_s=statistics.median(ours),
+            llama_cpp_s=statistics.median(theirs),
+            ratio=statistics.median(theirs) / statistics.median(ours),
+            least=ENCODED_LEAST,
+            flm_all_s=ours,
+            llama_cpp_all_s=theirs,
+        )
+
+
+def turns(sides: Sides, type: str, rounds: int) -> None:
+    servers = (sides.ours, sides.peer)
+    clients = [Client(each.url) for each in servers]
+    for side in SIDES:
+        first: list[list[float]] = [[], []]
+        second: list[list[float]] = [[], []]
+        for _ in range(rounds):
+            message = asked(side, QUESTIONS[0])
+            for index, (client, server) in enumerate(zip(clients, servers, strict=True)):
+                server.rest()
+                cold = client.chat([message], REPLY)
+                first[index].append(cold.first_s)
+                said = {"role": "assistant", "content": cold.text}
+                asks = {"role": "user", "content": QUESTIONS[1]}
+                server.rest()
+                second[index].append(client.chat([message, said, asks], REPLY).first_s)
+        cold_s, warm_s = ([statistics.median(each) for each in both] for both in (first, second))
+        keep(
+            "pictures",
+            f"second turn over {side}x{side}, {type}",
+            flm_cold=cold_s[0],
+            flm_second=warm_s[0],
+            flm_ratio=warm_s[0] / cold_s[0],
+            most=SECOND_TURN_MOST,
+            llama_cpp_cold=cold_s[1],
+            llama_cpp_second=warm_s[1],
+            llama_cpp_ratio=warm_s[1] / cold_s[1],
+        )
+
+
+def agents(sides: Sides, type: str) -> None:
+    """Of flm alone."""
+    client, side = Client(sides.ours.url), SIDES[0]
+    histories = [[asked(side, QUESTIONS[0])] for _ in range(2)]
+    before, _ = sides.encoded
+    cached, whole, first_s = [], [], []
+    for turn in range(TURNS):
+        for history in histories:
+            reply = client.chat(history, REPLY)
+            history.append({"role": "assistant", "content": reply.text})
+            question = QUESTIONS[(turn + 1) % len(QUESTIONS)]
+            history.append({"role": "user", "content": question})
+            cached.append(reply.usage["prompt_tokens_details"]["cached_tokens"])
+            whole.append(reply.usage["prompt_tokens"])
+            first_s.append(reply.first_s)
+    keep(
+        "pictures",
+        f"two agents, two pictures of {side}x{side}, {type}",
+        turns=TURNS,
+        encoded=sides.encoded[0] - before,
+        encoded_most=len(histories),
+        later_share_cached=sum(cached[2:]) / sum(whole[2:]),
+        later_ratio=statistics.median(first_s[2:]) / statistics.median(first_s[:2]),
+        cached_tokens=cached,
+        prompt_tokens=whole,
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", default="encoded,turns,agents", help="parts, with commas")
+    parser.add_argument("--type", choices=TYPES, help="of the tower's matrices")
+    parser.add_argument("--rounds", type=int, default=3)
+    given = parser.parse_args()
+    parts = given.only.split(",")
+    if unknown := set(parts) - {"encoded", "turns", "agents"}:
+        parser.error(f"no such part: {', '.join(unknown)}")
+    settings = replace(Settings(), model_path=ROOT / ".cache" / "flm")
+    vocabulary = GgufFile(pull("smollm2:135m", settings, progress=lambda *_: None))
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    for type in [given.type] if given.type else TYPES:
+        with served(type, WHOLE, vocabulary) as sides:
+            if "encoded" in parts:
+                encoded(sides, type, given.rounds)
+            if type == TYPES[0] or given.type:
+                if "turns" in parts:
+                    turns(sides, type, given.rounds)
+                if "agents" in parts:
+                    agents(sides, type)
+
+
+if __name__ == "__main__":
+    main()
