@@ -48,6 +48,7 @@ bench: $(VENV)/installed-all  ## side by side with llama.cpp; appends rows to be
 	@$(BIN)/python -m bench.hermes
 	@$(BIN)/python -m bench.families
 	@$(BIN)/python -m bench.pictures
+	@$(BIN)/python -m bench.grammar
 	@$(BIN)/python -m bench.comply
 	@$(BIN)/python -m bench.readme
 
