@@ -24,9 +24,16 @@ from flm.graph.bundle import (
 from flm.graph.emit import Emitter, WeightStore
 from flm.graph.layers import Numerics
 from flm.graph.weights.gguf import GgufFile
-from flm.models.family import SEEING, Emitted, Source, architecture, family_of, open_source
+from flm.models.family import (
+    Emitted,
+    Source,
+    Towers,
+    architecture,
+    family_of,
+    open_source,
+    towers_of,
+)
 from flm.models.growth import bytes_at_most
-from flm.models.tower import emit_tower, has_tower, tower_shape
 
 # Files a Hugging Face folder may bring that the tokenizer and the template are read from.
 TEXT_FILES = (
@@ -75,7 +82,8 @@ def compile_model(
     try:
         shutil.rmtree(work, ignore_errors=True)
         work.mkdir(parents=True)
-        tower = tower_of(opened, say)
+        towers = towers_of(name)
+        tower = tower_of(opened, towers, say) if towers else None
         size = bytes_at_most(opened)
         size += bytes_at_most(tower) if tower and tower is not opened else 0
         _check_room(source, work, size)
@@ -89,8 +97,8 @@ def compile_model(
         for note in sorted(emitted.notes):
             say(note)
         sight = None
-        if tower:
-            sight = _emit_tower(tower, opened, store, int8_activations, emitted.width, say)
+        if tower and towers:
+            sight = _emit_tower(tower, towers, opened, store, int8_activations, emitted.width, say)
         _write_text(opened, work)
         bundle = Bundle(
             work,
@@ -123,22 +131,20 @@ def _emit(source: Source, store: WeightStore, numerics: Numerics) -> Emitted:
     return emitted
 
 
-def tower_of(source: Source, say: Callable[[str], None]) -> Source | None:
+def tower_of(source: Source, towers: Towers, say: Callable[[str], None]) -> Source | None:
     """Where its picture tower is: in a folder itself, beside a GGUF file. None: nowhere."""
-    name, _ = family_of(source)
-    if name not in SEEING:
-        return None
     if not isinstance(source, GgufFile):
-        return source if has_tower(source) else None
+        return source if towers.has(source) else None
     found = towers_beside(source.path)
     if len(found) > 1:
         say(f"There are {len(found)} mmproj files beside {source.path.name}: none of them is taken")
     tower = GgufFile(found[0]) if len(found) == 1 else None
-    return tower if tower and has_tower(tower) else None
+    return tower if tower and towers.has(tower) else None
 
 
 def _emit_tower(
     tower: Source,
+    towers: Towers,
     source: Source,
     store: WeightStore,
     int8_activations: bool,
@@ -149,15 +155,16 @@ def _emit_tower(
     a kind that is not built.
     """
     try:
-        given = tower_shape(tower).out_width
+        shape = towers.shape(tower)
     except UnsupportedModel as error:
         say(f"Pictures are not taken: {error.message}")
         return None
-    if given != width:
-        say(f"{tower.path.name} makes rows of {given} and the model takes {width}: it is left out")
+    if shape.out_width != width:
+        made = f"{tower.path.name} makes rows of {shape.out_width}"
+        say(f"{made} and the model takes {width}: it is left out")
         return None
     emitter = Emitter(store)
-    shape = emit_tower(tower, emitter, Numerics(int8_activations))
+    towers.emit(tower, emitter, Numerics(int8_activations))
     emitter.save(store.path.parent / TOWER, "tower")
     for row_dtype in ROW_DTYPES:
         _emit(source, store, Numerics(int8_activations, row_dtype, sees=True))

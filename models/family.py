@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from flm.core.json_file import read_json_object
+from flm.core.picture import Sight
 from flm.errors import BadModelFile, UnsupportedModel
 from flm.graph.emit import Emitter
 from flm.graph.layers import Numerics
@@ -43,7 +44,8 @@ FAMILIES: Mapping[str, str] = {
 
 
 AS_THEY_ARE = ("bert",)  # models whose floats are not rounded
-SEEING = ("qwen35", "qwen35moe")  # that take rows of pictures
+# Families that take rows of pictures -> the one whose tower.py makes them.
+SEEING: Mapping[str, str] = {"qwen35": "qwen35", "qwen35moe": "qwen35"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,23 @@ class Family(Protocol):
     """A folder's graph.py: emits the whole model into `emitter`."""
 
     emit: Callable[[Source, Emitter, Numerics], Emitted]
+
+
+class Seen(Protocol):
+    """What compiling asks of a tower's shape: how it sees, and how wide its rows are."""
+
+    @property
+    def sight(self) -> Sight: ...
+    @property
+    def out_width(self) -> int: ...
+
+
+class Towers(Protocol):
+    """A folder's tower.py: for its own kind of picture tower, in a folder or an mmproj file."""
+
+    has: Callable[[Source], bool]
+    shape: Callable[[Source], Seen]  # raises BadModelFile, UnsupportedModel
+    emit: Callable[[Source, Emitter, Numerics], None]  # all of it, into the emitter
 
 
 def open_source(path: Path) -> Source:
@@ -98,3 +117,11 @@ def family_of(source: Source) -> tuple[str, Family]:
             fix=f"architectures built: {', '.join(sorted(FAMILIES))}; flm list shows models",
         )
     return FAMILIES[name], import_module(f"flm.models.{FAMILIES[name]}.graph")
+
+
+def towers_of(family: str) -> Towers | None:
+    """None for a family that reads text only."""
+    if family not in SEEING:
+        return None
+    towers: Towers = import_module(f"flm.models.{SEEING[family]}.tower")
+    return towers

@@ -1,24 +1,19 @@
-"""The picture tower of Qwen3.5, which Qwen3-VL's is but for what that adds to further layers.
+"""What picture towers share: the frame of their layers, and what a file says of how they see.
 
-A picture is patches; each gets a place of a learned table, interpolated, and turns by its row and
-its column; all attend to all; neighbours then merge into one row of the text model's width. A still
-picture is two frames alike, so the weights of both are one sum.
-
-Inputs: `patches` [N, 3*patch*patch], in blocks of those that merge, `corners` [N,4] of the table
-and their `shares` [N,4], `cells` [N,2]: row and column. Output: `embedding` [N/merge^2, width].
+A family's own tower.py names its tensors and says how pictures come in, which attend to which, and
+how they become rows of the text model's width. Shapes: N patches of one view.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from flm.core.json_file import read_json_object
-from flm.core.picture import Sight
-from flm.devices.device import CELLS, CORNERS, EMBEDDING, PATCHES, SHARES, Array
-from flm.errors import BadModelFile, UnsupportedModel
+from flm.core.picture import Colour, Sight
+from flm.devices.device import Array
+from flm.errors import BadModelFile
 from flm.graph import sight
 from flm.graph.emit import Emitter
 from flm.graph.layers import Layers, Numerics
@@ -28,210 +23,136 @@ from flm.models.family import Source
 from flm.models.shape import LAYERS_MAX, WIDTH_MAX, contradiction
 from flm.models.weights import Weights
 
-PROJECTOR = "qwen3vl_merger"  # what llama.cpp calls it
-EPSILON = 1e-6  # of its norms, fixed in the reference implementation
 ROTARY_BASE = 10000.0
-PIXELS_MIN, PIXELS_MAX = 256 * 256, 4096 * 4096  # where no file says, as published
+PROJECTORS = ("clip.projector_type", "clip.vision.projector_type")
 
-_BLOCK, _MERGER = "model.visual.blocks.{}.", "model.visual.merger."
-HUGGING_FACE = {
-    "patch": "model.visual.patch_embed.proj.weight",
-    "patch_bias": "model.visual.patch_embed.proj.bias",
-    "places": "model.visual.pos_embed.weight",
-    "mixer_norm": _BLOCK + "norm1.weight",
-    "mixer_norm_bias": _BLOCK + "norm1.bias",
-    "mixed": _BLOCK + "attn.qkv.weight",
-    "mixed_bias": _BLOCK + "attn.qkv.bias",
-    "output": _BLOCK + "attn.proj.weight",
-    "output_bias": _BLOCK + "attn.proj.bias",
-    "mlp_norm": _BLOCK + "norm2.weight",
-    "mlp_norm_bias": _BLOCK + "norm2.bias",
-    "up": _BLOCK + "mlp.linear_fc1.weight",
-    "up_bias": _BLOCK + "mlp.linear_fc1.bias",
-    "down": _BLOCK + "mlp.linear_fc2.weight",
-    "down_bias": _BLOCK + "mlp.linear_fc2.bias",
-    "norm": _MERGER + "norm.weight",
-    "norm_bias": _MERGER + "norm.bias",
-    "merge_up": _MERGER + "linear_fc1.weight",
-    "merge_up_bias": _MERGER + "linear_fc1.bias",
-    "merge_down": _MERGER + "linear_fc2.weight",
-    "merge_down_bias": _MERGER + "linear_fc2.bias",
-}
-GGUF = {
-    "patch": "v.patch_embd.weight",
-    "patch_other": "v.patch_embd.weight.1",  # of the second frame
-    "patch_bias": "v.patch_embd.bias",
-    "places": "v.position_embd.weight",
-    "mixer_norm": "v.blk.{}.ln1.weight",
-    "mixer_norm_bias": "v.blk.{}.ln1.bias",
-    "mixed": "v.blk.{}.attn_qkv.weight",
-    "mixed_bias": "v.blk.{}.attn_qkv.bias",
-    "output": "v.blk.{}.attn_out.weight",
-    "output_bias": "v.blk.{}.attn_out.bias",
-    "mlp_norm": "v.blk.{}.ln2.weight",
-    "mlp_norm_bias": "v.blk.{}.ln2.bias",
-    "up": "v.blk.{}.ffn_up.weight",
-    "up_bias": "v.blk.{}.ffn_up.bias",
-    "down": "v.blk.{}.ffn_down.weight",
-    "down_bias": "v.blk.{}.ffn_down.bias",
-    "norm": "v.post_ln.weight",
-    "norm_bias": "v.post_ln.bias",
-    "merge_up": "mm.0.weight",
-    "merge_up_bias": "mm.0.bias",
-    "merge_down": "mm.2.weight",
-    "merge_down_bias": "mm.2.bias",
-}
+# (query, key and value [1,N,width] each, layer) -> [1,N,width]
+Attend = Callable[[Sequence[str], int], str]
 
 
 @dataclass(frozen=True, slots=True)
 class TowerShape:
+    """`out_width` is that of the rows it makes, with all their parts."""
+
     layers: int
     width: int
     mlp_width: int
     heads: int
     out_width: int
     sight: Sight
+    epsilon: float = 1e-6  # of its norms
+
+    @property
+    def head_width(self) -> int:
+        return self.width // self.heads
 
     @property
     def merged_width(self) -> int:
         return self.width * self.sight.merge**2
 
 
-def has_tower(source: Source) -> bool:
-    if isinstance(source, GgufFile):
-        return source.metadata.get("clip.projector_type") == PROJECTOR or (
-            source.metadata.get("clip.vision.projector_type") == PROJECTOR
-        )
-    return isinstance(source.config.get("vision_config"), dict) and (
-        HUGGING_FACE["patch"] in source
-    )
+class Tower(Layers):
+    """Emits layers of a norm, attention, a norm and an MLP, each branch added to what came in."""
 
-
-def emit_tower(source: Source, emitter: Emitter, numerics: Numerics) -> TowerShape:
-    """The whole graph, of a folder or of a GGUF's mmproj file."""
-    shape = tower_shape(source)
-    w = Weights(source, GGUF, HUGGING_FACE, _sizes(shape), sensitive=set(HUGGING_FACE))
-    tower = _Tower(emitter, numerics, w, shape)
-    x = tower.embedded()
-    for layer in range(shape.layers):
-        with emitter.scope(f"layers.{layer}"):
-            x = tower.layer(x, layer)
-    tower.merged(x)
-    return shape
-
-
-class _Tower(Layers):
     def __init__(
         self, emitter: Emitter, numerics: Numerics, weights: Weights, shape: TowerShape
     ) -> None:
         super().__init__(emitter, numerics)
-        self._w, self._s = weights, shape
-        self._patches = emitter.input(PATCHES, "float32", ["N", 3 * shape.sight.patch**2])
-        self._corners = emitter.input(CORNERS, "int64", ["N", 4])
-        self._shares = emitter.input(SHARES, "float32", ["N", 4])
-        cells = emitter.input(CELLS, "int64", ["N", 2])
-        pairs = shape.width // shape.heads // 2
-        steps: Array = ROTARY_BASE ** (-np.arange(0, pairs, 2) / pairs)
-        (wide,) = emitter.op("Cast", [cells], to=1)
-        (each,) = emitter.op("Unsqueeze", [wide, emitter.constant([2])])
-        turn = self.vector("tower.rotary", steps.astype(np.float32))
-        (angles,) = emitter.op("Mul", [each, turn])
-        (flat,) = emitter.op("Reshape", [angles, emitter.constant([0, pairs])])
-        (self._cos,) = emitter.op("Cos", [flat])
-        (self._sin,) = emitter.op("Sin", [flat])
-        (count,) = emitter.op("Shape", [cells], end=1)
-        (count,) = emitter.op("Squeeze", [count])
-        (turns,) = emitter.op("Range", [emitter.constant(0), count, emitter.constant(1)])
-        (self._turns,) = emitter.op("Unsqueeze", [turns, emitter.constant([0])])
+        self.w, self.s = weights, shape
 
-    def embedded(self) -> str:
-        """[1,N,width]."""
-        side = self._s.sight.side
-        places = self._w.vector("places").reshape(side * side, self._s.width)
-        table = self.vector(self._w.name("places"), places)
-        (at,) = self.e.call(sight.corners(), [table, self._corners, self._shares])
-        x = self.add(self.linear(self._patches, _patch_matrix(self._w, self._s)), at)
-        return self.e.op("Unsqueeze", [x, self.e.constant([0])])[0]
+    def layer(self, x: str, layer: int, attend: Attend) -> str:
+        """x [1,N,width] likewise; "mixed" is query, key and value in one."""
+        with self.e.scope(f"layers.{layer}"):
+            mixed = self.linear(self.norm(x, "mixer_norm", layer), self.matrix("mixed", layer))
+            attended = attend(self.split(mixed, 3), layer)
+            x = self.add(x, self.linear(attended, self.matrix("output", layer)))
+            up = self.linear(self.norm(x, "mlp_norm", layer), self.matrix("up", layer))
+            return self.add(x, self.linear(self.gelu(up, tanh=True), self.matrix("down", layer)))
 
-    def layer(self, x: str, layer: int) -> str:
-        w, s = self._w, self._s
-        mixed = self.linear(self._norm(x, "mixer_norm", layer), _matrix(w, "mixed", layer))
-        width = s.width // s.heads
-        (attended,) = self.e.call(
-            sight.full_attention(),
-            [*self.split(mixed, 3), self._cos, self._sin, self._turns],
-            num_heads=s.heads,
-            width=width,
-            scale=width**-0.5,
-        )
-        x = self.add(x, self.linear(attended, _matrix(w, "output", layer)))
-        up = self.linear(self._norm(x, "mlp_norm", layer), _matrix(w, "up", layer))
-        (bent,) = self.e.call(sight.gelu(tanh=True), [up])
-        return self.add(x, self.linear(bent, _matrix(w, "down", layer)))
-
-    def merged(self, x: str) -> None:
-        blocks = self.e.constant([-1, self._s.merged_width])
-        (x,) = self.e.op("Reshape", [self._norm(x, "norm"), blocks])
-        (bent,) = self.e.call(
-            sight.gelu(tanh=False), [self.linear(x, _matrix(self._w, "merge_up"))]
-        )
-        self.linear(bent, _matrix(self._w, "merge_down"), output=EMBEDDING)
-        self.e.output(EMBEDDING, "float32", ["M", self._s.out_width])
-
-    def _norm(self, x: str, name: str, layer: int = 0) -> str:
+    def norm(self, x: str, name: str, layer: int = 0) -> str:
         parts = [
-            self.vector(self._w.name(part, layer), self._w.vector(part, layer))
+            self.vector(self.w.name(part, layer), self.w.vector(part, layer))
             for part in (name, f"{name}_bias")
         ]
-        return self.e.call(sight.layer_norm(), [x, *parts], epsilon=EPSILON)[0]
+        return self.e.call(sight.layer_norm(), [x, *parts], epsilon=self.s.epsilon)[0]
+
+    def gelu(self, x: str, *, tanh: bool) -> str:
+        return self.e.call(sight.gelu(tanh=tanh), [x])[0]
+
+    def matrix(self, name: str, layer: int = 0) -> Matrix:
+        """As it is stored, but a folder's floats rounded where their rows are whole blocks."""
+        columns = self.w.sizes[name][1] or 0
+        as_stored = columns % 32 and not self.w.is_gguf
+        return self.w.floats(name, layer) if as_stored else self.w.matrix(name, layer)
+
+    def turned(self, cells: str) -> Attend:
+        """All patches attend to all; half of a head's pairs turn by the row and half by the column,
+        `cells` [N,2].
+        """
+        pairs = self.s.head_width // 2
+        steps: Array = ROTARY_BASE ** (-np.arange(0, pairs, 2) / pairs)
+        (wide,) = self.e.op("Cast", [cells], to=1)
+        (each,) = self.e.op("Unsqueeze", [wide, self.e.constant([2])])
+        turn = self.vector("tower.rotary", steps.astype(np.float32))
+        (angles,) = self.e.op("Mul", [each, turn])
+        (flat,) = self.e.op("Reshape", [angles, self.e.constant([0, pairs])])
+        (cos,), (sin,) = self.e.op("Cos", [flat]), self.e.op("Sin", [flat])
+        (count,) = self.e.op("Shape", [cells], end=1)
+        (count,) = self.e.op("Squeeze", [count])
+        (turns,) = self.e.op("Range", [self.e.constant(0), count, self.e.constant(1)])
+        (turns,) = self.e.op("Unsqueeze", [turns, self.e.constant([0])])
+
+        def attend(qkv: Sequence[str], layer: int) -> str:
+            return self.e.call(
+                sight.full_attention(),
+                [*qkv, cos, sin, turns],
+                num_heads=self.s.heads,
+                width=self.s.head_width,
+                scale=self.s.head_width**-0.5,
+            )[0]
+
+        return attend
 
 
-def _matrix(w: Weights, name: str, layer: int = 0) -> Matrix:
-    """As it is stored, but a folder's floats rounded where their rows are whole blocks."""
-    columns = w.sizes[name][1] or 0
-    return w.floats(name, layer) if columns % 32 and not w.is_gguf else w.matrix(name, layer)
-
-
-def _patch_matrix(w: Weights, s: TowerShape) -> Matrix:
-    """[width, 3*patch*patch]: what both frames' weights add up to."""
-    area = s.sight.patch**2
-    theirs = w.source.vector(w.name("patch"))
-    if w.is_gguf:
-        frames = [theirs, w.source.vector(w.name("patch_other"))]
-    else:
-        if theirs.size != s.width * 3 * 2 * area:
-            raise contradiction(w.source.path, f"tensor {w.name('patch')} has {theirs.size} values")
-        by_frame = theirs.reshape(s.width, 3, 2, area)
-        frames = [by_frame[:, :, 0], by_frame[:, :, 1]]
-    if any(frame.size != s.width * 3 * area for frame in frames):
+def patch_matrix(w: Weights, s: TowerShape) -> Matrix:
+    """[width, 3*patch*patch] of "patch". Where patches are of two frames, alike in a still picture,
+    it is the sum of both: one tensor in a folder, two in a GGUF file.
+    """
+    size = 3 * s.sight.patch**2
+    frames = [w.source.vector(w.name("patch"))]
+    if w.is_gguf and "patch_other" in w.gguf:
+        frames.append(w.source.vector(w.name("patch_other")))
+    elif frames[0].size == 2 * s.width * size:
+        both = frames[0].reshape(s.width, 3, 2, s.sight.patch**2)
+        frames = [both[:, :, 0], both[:, :, 1]]
+    if any(frame.size != s.width * size for frame in frames):
         raise contradiction(w.source.path, f"tensor {w.name('patch')} is not {s.width} patches")
-    both: Array = np.asarray(sum(frame.reshape(s.width, 3 * area) for frame in frames))
-    return replace(dense("tower.patch", both), bias=w.vector("patch_bias"))
+    summed: Array = np.asarray(sum(frame.reshape(s.width, size) for frame in frames))
+    return replace(dense("tower.patch", summed), bias=w.vector("patch_bias"))
 
 
-def _sizes(s: TowerShape) -> dict[str, tuple[int | None, ...]]:
-    merged = s.merged_width
-    matrices: dict[str, tuple[int, int]] = {
+def sizes_of(s: TowerShape) -> dict[str, tuple[int | None, ...]]:
+    """Of the tensors that the frame takes."""
+    return {
+        "patch_bias": (s.width,),
         "mixed": (3 * s.width, s.width),
         "output": (s.width, s.width),
         "up": (s.mlp_width, s.width),
         "down": (s.width, s.mlp_width),
-        "merge_up": (merged, merged),
-        "merge_down": (s.out_width, merged),
-    }
-    norms = ("mixer_norm", "mlp_norm", "norm")
-    return {
-        "patch_bias": (s.width,),
-        "places": (s.sight.side**2 * s.width,),
-        **matrices,
-        **{name: (s.width,) for norm in norms for name in (norm, f"{norm}_bias")},
+        **dict.fromkeys(("mixer_norm", "mixer_norm_bias"), (s.width,)),
+        **dict.fromkeys(("mlp_norm", "mlp_norm_bias"), (s.width,)),
+        **dict.fromkeys(("norm", "norm_bias"), (s.width,)),
     }
 
 
-def tower_shape(source: Source) -> TowerShape:
-    """Raises BadModelFile, or UnsupportedModel for a tower of another kind."""
+class Reader(Protocol):
+    def __call__(self, source: Any) -> TowerShape: ...
+
+
+def shape_by(source: Source, of_gguf: Reader, of_folder: Reader) -> TowerShape:
+    """What either makes of the file. Raises BadModelFile, or what they raise."""
     try:
-        shape = _from_gguf(source) if isinstance(source, GgufFile) else _from_config(source)
+        shape = of_gguf(source) if isinstance(source, GgufFile) else of_folder(source)
     except (KeyError, TypeError, ValueError, ZeroDivisionError, AttributeError) as error:
         raise BadModelFile(f"{source.path}: its picture tower: {error!r}") from error
     sizes = {
@@ -252,61 +173,32 @@ def tower_shape(source: Source) -> TowerShape:
     return shape
 
 
-def _from_config(source: Source) -> TowerShape:
-    assert not isinstance(source, GgufFile)
-    config: Mapping[str, Any] = source.config["vision_config"]
-    if config.get("deepstack_visual_indexes"):
-        raise UnsupportedModel(
-            f"{source.path} has a tower that adds to further layers, which flm does not build",
-            fix="take a Qwen3.5",
-        )
-    if int(config.get("temporal_patch_size", 2)) != 2:
-        raise contradiction(source.path, "its tower's pictures are not of two frames")
-    side = int(config["num_position_embeddings"]) ** 0.5
-    return TowerShape(
-        layers=int(config["depth"]),
-        width=int(config["hidden_size"]),
-        mlp_width=int(config["intermediate_size"]),
-        heads=int(config["num_heads"]),
-        out_width=int(config["out_hidden_size"]),
-        sight=Sight(
-            patch=int(config["patch_size"]),
-            merge=int(config["spatial_merge_size"]),
-            side=round(side),
-            **_bounds(source.path),
-        ),
+def projector(source: GgufFile) -> object:
+    """What llama.cpp calls this kind of tower."""
+    return next((source.metadata[key] for key in PROJECTORS if key in source.metadata), None)
+
+
+def processor(source: Source) -> Mapping[str, Any]:
+    """A folder's preprocessor_config.json, as far as there is one."""
+    return (
+        {}
+        if isinstance(source, GgufFile)
+        else read_json_object(source.path / "preprocessor_config.json")
     )
 
 
-def _bounds(folder: Path) -> dict[str, int]:
-    """As preprocessor_config.json has them."""
-    size = read_json_object(folder / "preprocessor_config.json").get("size")
-    said = size if isinstance(size, dict) else {}
-    low, high = said.get("shortest_edge") or PIXELS_MIN, said.get("longest_edge") or PIXELS_MAX
-    return {"pixels_min": int(low), "pixels_max": int(high)}
-
-
-def _from_gguf(source: GgufFile) -> TowerShape:
-    def number(key: str, default: float | None = None) -> int:
-        return int(source.number(f"clip.vision.{key}", default))
-
-    if any(name.startswith("v.deepstack.") for name in source.tensors):
-        raise UnsupportedModel(
-            f"{source.path} is a tower that adds to further layers, which flm does not build",
-            fix="take a Qwen3.5",
-        )
-    places = source.vector(GGUF["places"]).size // max(1, number("embedding_length"))
-    return TowerShape(
-        layers=number("block_count"),
-        width=number("embedding_length"),
-        mlp_width=number("feed_forward_length"),
-        heads=number("attention.head_count"),
-        out_width=number("projection_dim"),
-        sight=Sight(
-            patch=number("patch_size"),
-            merge=number("spatial_merge_size", 2),
-            side=round(places**0.5),
-            pixels_min=PIXELS_MIN,
-            pixels_max=PIXELS_MAX,
-        ),
+def colours(source: Source, usual: Colour) -> tuple[Colour, Colour]:
+    """Mean and deviation of a colour, as the file says, or else both `usual`."""
+    said = source.metadata if isinstance(source, GgufFile) else processor(source)
+    prefix = "clip.vision." if isinstance(source, GgufFile) else ""
+    mean, deviation = (
+        _colour(said.get(prefix + key, usual)) for key in ("image_mean", "image_std")
     )
+    if min(deviation) <= 0:
+        raise contradiction(source.path, f"colours with a deviation of {deviation}")
+    return mean, deviation
+
+
+def _colour(said: Any) -> Colour:
+    red, green, blue = (float(each) for each in said)
+    return red, green, blue

@@ -10,7 +10,10 @@ from dataclasses import dataclass
 from struct import unpack
 
 FIRST_ID = 2**30  # ids from here on are pictures'
-PLACEHOLDER = "<|image_pad|>"  # what a template writes for one
+# What a tower's graph takes, by name; which of them, its kind says.
+PATCHES, CORNERS, SHARES, CELLS = "patches", "corners", "shares", "cells"
+
+Colour = tuple[float, float, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,16 +32,33 @@ class Picture:
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """How a model sees: a picture's sides are whole cells, of `merge` by `merge` patches each, and
-    every cell is a token. `side`: of its table of places. `pixels_min` and `pixels_max`: of a
-    picture as the model is used to them.
+    """How a model sees. It lies in a bundle as JSON: one without all of these fields is stale.
+
+    `kind` names who makes pictures fit and cuts them (flm/text/sight). A cell of `merge` by `merge`
+    patches of `patch` pixels a side is a token; `side` is that of a tower's table of places.
+    `pixels_min` and `pixels_max`: of a picture as the model is used to them. A colour, from 0 to 1,
+    is given less `mean`, over `deviation`.
+
+    For one picture the template writes `placeholder`; in its place the model reads, for each view
+    of it, tokens of its own between the texts `before` and `after`. `mark`, a special token, stands
+    for these until all is encoded. With `spread` they stand in rows and columns of one time
+    (MRoPE), else in line as a text's do. `whole`: a pass has all tokens of a view or none.
     """
 
+    kind: str
     patch: int
     merge: int
     side: int
     pixels_min: int
     pixels_max: int
+    placeholder: str
+    mark: str
+    before: str = ""
+    after: str = ""
+    mean: Colour = (0.5, 0.5, 0.5)
+    deviation: Colour = (0.5, 0.5, 0.5)
+    spread: bool = False
+    whole: bool = False
 
     @property
     def cell(self) -> int:
@@ -46,8 +66,23 @@ class Sight:
 
 
 @dataclass(frozen=True, slots=True)
+class View:
+    """What a tower makes rows of in one go, of a picture all or a part: `rows` of `columns` tokens,
+    between the texts `before` and `after`.
+    """
+
+    picture: Picture
+    rows: int
+    columns: int
+    before: str = ""
+    after: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Placed:
-    """A picture in a prompt: tokens [start, end), `rows` of `columns`. `place` is for people."""
+    """A view of a picture, itself one, in a prompt: tokens [start, end), `rows` of `columns`.
+    `place` is for people.
+    """
 
     picture: Picture
     identity: str
@@ -68,10 +103,9 @@ class Placed:
         return tuple(FIRST_ID | each % FIRST_ID for each in found)
 
 
-def placed(picture: Picture, start: int, cell: int, place: str = "") -> Placed:
-    """At token `start`, for a model whose cells are so many pixels a side."""
-    rows, columns = picture.height // cell, picture.width // cell
-    return Placed(picture, picture.identity, start, rows, columns, place)
+def placed(view: View, start: int, place: str = "") -> Placed:
+    """At token `start`."""
+    return Placed(view.picture, view.picture.identity, start, view.rows, view.columns, place)
 
 
 def is_picture(token: int) -> bool:

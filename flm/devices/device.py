@@ -6,10 +6,11 @@ for each memory tensor, whose first axis is B. Its outputs are `logits` [B, 1, v
 and `NAME.out` for each memory tensor, written over `NAME` in place. An encoder's has `ids`, padded
 at their ends, and `lengths` [B] int32, and gives `embedding` [B, width] float32.
 
-A graph that sees has three inputs more: `pictures` [P, width] float32 are rows of pictures, the
-first of them nobody's; `places` [B, T] int64 say which a token is, 0 for one of the text, whose id
-counts; `positions` [B, 3, T] int64: when it comes, and in which row and column it stands. A tower's
-has `patches`, `corners`, `shares` and `cells` (graph/sight.py), and gives such rows as `embedding`.
+A graph that sees has two inputs more: `pictures` [P, width] float32 are rows of pictures, the first
+of them nobody's; `places` [B, T] int64 say which a token is, 0 for one of the text, whose id
+counts. Where pictures are spread (core/picture.py) it has a third, `positions` [B, 3, T] int64:
+when a token comes, and in which row and column it stands. A tower's has what its kind says, by the
+names in core/picture.py, and gives such rows as `embedding`.
 """
 
 from collections.abc import Mapping
@@ -26,7 +27,6 @@ Array = npt.NDArray[Any]
 IDS, OFFSETS, LAST, LOGITS, OUT = "ids", "offsets", "last", "logits", ".out"
 LENGTHS, EMBEDDING = "lengths", "embedding"
 PICTURES, PLACES, POSITIONS = "pictures", "places", "positions"
-PATCHES, CORNERS, SHARES, CELLS = "patches", "corners", "shares", "cells"
 # The ONNX that graphs are written in: versions, and the domain of onnxruntime's own operators.
 OPSET, IR_VERSION, MICROSOFT = 21, 10, "com.microsoft"
 

@@ -330,6 +330,7 @@ class Engine:
             decode_is_due=self._decode_is_due,
             first_min=self._lanes.layout.first_min,
             grid=self._runner.grid,
+            whole=self._runner.whole,
         )
         if step is None:
             return

@@ -113,11 +113,7 @@ def load(
         plan=plan,
         tokenizer=tokenizer,
         template=template,
-        boundaries=BoundaryFinder(
-            template,
-            tokenizer,
-            cell=bundle.sight.cell if bundle.sight else None,
-        ),
+        boundaries=BoundaryFinder(template, tokenizer, sight=bundle.sight),
         grammars=Grammars(tokenizer),
         thread=EngineThread(engine),
         device=device,

@@ -10,6 +10,8 @@
   prompt's, so that none waits forever.
 * A chunk never crosses a cut, and leaves no single token behind: one alone is read otherwise. The
   first ones of a prompt are so long that they end at `first_min`: sooner they are, too.
+* Where pictures have to be whole, a chunk ends before one or behind it, and may be longer than
+  usual by a picture, which --image-max-tokens bounds.
 * Where a device has a grid, chunks that do not come to a cut end on it, and a token alone is read
   as any other.
 """
@@ -17,6 +19,7 @@
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
+from flm.core.picture import Placed
 from flm.core.sequence import Phase, Sequence
 from flm.core.step import Span, Step
 
@@ -90,10 +93,12 @@ def schedule(
     urgent: Collection[Sequence] = (),
     first_min: int = 1,
     grid: int = 1,
+    whole: bool = False,
 ) -> Step | None:
     """The next step of sequences in lanes, oldest first; None when there is nothing to compute.
 
-    `urgent` are those that a person waits for; `decode_is_due` says that the last was a chunk.
+    `urgent` are those that a person waits for; `decode_is_due` says that the last was a chunk;
+    `whole`, that no pass may end within a picture.
     """
     sequences = list(sequences)
     decoding = [sequence for sequence in sequences if sequence.phase is Phase.DECODE]
@@ -102,7 +107,8 @@ def schedule(
         return Step(tuple(sorted(map(_newest, decoding), key=_lane)), prefill=False)
     if not reading:
         return None
-    return Step((_chunk(rota.next(reading, urgent), chunk_len, first_min, grid),), prefill=True)
+    chosen = rota.next(reading, urgent)
+    return Step((_chunk(chosen, chunk_len, first_min, grid, whole),), prefill=True)
 
 
 def next_cut(sequence: Sequence) -> int:
@@ -111,18 +117,28 @@ def next_cut(sequence: Sequence) -> int:
     return next(offset for offset in ends if offset > sequence.computed)
 
 
-def _chunk(sequence: Sequence, chunk_len: int, first_min: int, grid: int) -> Span:
+def _chunk(sequence: Sequence, chunk_len: int, first_min: int, grid: int, whole: bool) -> Span:
     start, cut = sequence.computed, next_cut(sequence)
+    pictures = sequence.request.prompt.pictures
     least = max(2, first_min - start)
     length = min(max(chunk_len, least), cut - start)
     if grid > 1:
+        assert not whole, "pictures on a grid"
         fewest, end = -(-(start + least) // grid) * grid, (start + length) // grid * grid
         length = min(max(end, fewest), cut) - start if start + length < cut else length
     elif cut - start - length == 1:
         length += 1 if length == least else -1
+    if whole and (cleft := _within(start + length, pictures)):
+        length = (cleft.start if cleft.start - start >= least else cleft.end) - start
+        length += cut - start - length == 1
     assert sequence.lane is not None
     tokens = tuple(sequence.tokens[start : start + length])
-    return Span(sequence.lane, start, tokens, sequence.request.prompt.pictures)
+    return Span(sequence.lane, start, tokens, pictures)
+
+
+def _within(offset: int, pictures: Iterable[Placed]) -> Placed | None:
+    """The picture that has tokens before and after `offset`."""
+    return next((each for each in pictures if each.start < offset < each.end), None)
 
 
 def _newest(sequence: Sequence) -> Span:

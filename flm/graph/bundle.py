@@ -8,7 +8,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +85,7 @@ class Bundle:
                 data["vocabulary"],
                 data["context_length"],
                 data.get("context_length_short"),
-                Sight(**data["sight"]) if data.get("sight") else None,
+                _sight(data.get("sight")),
             )
             sizes = data["sizes"]
         except FileNotFoundError as error:
@@ -127,6 +127,16 @@ def _layout(tensors: list[dict[str, Any]]) -> MemoryLayout:
             for t in tensors
         )
     )
+
+
+def _sight(said: Mapping[str, Any] | None) -> Sight | None:
+    """Raises StaleBundle where another flm wrote it, which said less or more."""
+    if said is None:
+        return None
+    if said.keys() != {field.name for field in fields(Sight)}:
+        raise StaleBundle("it does not say how it sees as this flm does")
+    fit: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in said.items()}
+    return Sight(**fit)
 
 
 def source_key(source: Path) -> str:

@@ -17,10 +17,11 @@ from threading import Lock
 
 from flm.core.alike import common_length
 from flm.core.chat import Conversation, Message, ToolCall
-from flm.core.picture import PLACEHOLDER, Placed, expanded, placed
+from flm.core.picture import Sight, expanded
 from flm.core.prompt import Boundary, BoundaryKind, Prompt
-from flm.errors import BadRequest, FlmError
+from flm.errors import FlmError
 from flm.prefix.encoder import CHARS_MAX, Encoder
+from flm.prefix.shown import Shown, with_pictures
 from flm.text.template import ChatTemplate
 from flm.text.tokenizer import Tokenizer
 
@@ -56,22 +57,14 @@ class Head:
     endings: tuple[str, ...]  # how some of them go on
 
 
-def with_pictures(tokens: Sequence[int], pictures: Sequence[Placed]) -> tuple[int, ...]:
-    """Each picture's own ids in place of the token that stands for it."""
-    whole = list(tokens)
-    for each in pictures:
-        whole[each.start : each.start + 1] = each.ids
-    return tuple(whole)
-
-
 def text_prompt(tokens: Sequence[int], *, domain: str = "") -> Prompt:
     """The prompt of a plain completion: only its end is known to be worth keeping."""
     return Prompt(tuple(tokens), (Boundary(len(tokens), BoundaryKind.END),), domain)
 
 
 class BoundaryFinder:
-    """For one model. Safe to use from several threads. `chars_max` of prompts are remembered;
-    `cell`: so many pixels a side become a token of a picture, where it sees.
+    """For one model, and how it sees. Safe to use from several threads. `chars_max` of prompts are
+    remembered.
     """
 
     def __init__(
@@ -80,11 +73,11 @@ class BoundaryFinder:
         tokenizer: Tokenizer,
         *,
         chars_max: int = CHARS_MAX,
-        cell: int | None = None,
+        sight: Sight | None = None,
     ) -> None:
         self._template = template
-        self._cell = cell
-        self._placeholder = tokenizer.special.get(PLACEHOLDER)
+        self._sight = sight
+        self._mark = tokenizer.special.get(sight.mark) if sight else None
         self._encoder = Encoder(tokenizer, chars_max=chars_max)
         self._heads: list[Head] = []  # the youngest last
         self._lock = Lock()
@@ -102,14 +95,15 @@ class BoundaryFinder:
         All is rendered as of `now`. A prompt longer than `length_max` tokens is for refusing, so
         only its end is found. Raises BadRequest where the template refuses the conversation.
         """
-        text = self._template.render(conversation, now=now)
+        shown = Shown(self._sight, self._mark)
+        text = shown.text(self._template.render(conversation, now=now), conversation.messages)
         encoded = self._encoder.encode(text, domain=domain)
-        pictures = self._placed(conversation, encoded.tokens)
+        pictures = shown.placed(encoded.tokens, conversation.messages)
         tokens = with_pictures(encoded.tokens, pictures)
         if length_max is not None and len(tokens) > length_max:
             return text_prompt(tokens, domain=domain)
         found = [(BoundaryKind.END, len(encoded.tokens))]
-        for kind, others in self._others(conversation, text, now, domain):
+        for kind, others in self._others(conversation, text, now, domain, shown):
             found.append((kind, min(self._encoder.alike(encoded, other) for other in others)))
         found.sort(key=lambda each: _ORDER.index(each[0]), reverse=True)
         kinds = {expanded(offset, pictures): kind for kind, offset in found if offset}
@@ -129,16 +123,18 @@ class BoundaryFinder:
 
         None where nothing does: it is longer than `length_max`, or the template refuses.
         """
-        messages = conversation.messages
+        messages, shown = conversation.messages, Shown(self._sight, self._mark)
         futures = (_going_on(messages[-1], text) for text in _FIRST)
-        one, other = (self._render(conversation, (*messages, *more), now) for more in futures)
+        one, other = (
+            self._render(conversation, (*messages, *more), now, shown) for more in futures
+        )
         common = one[: common_length(one, other)]
         if not common:
             return None
         encoded = self._encoder.encode(one, domain=domain)
         others = (other, common + _LINE_BREAK)
         alike = min(self._encoder.alike(encoded, other) for other in others)
-        pictures = self._placed(conversation, encoded.tokens)
+        pictures = shown.placed(encoded.tokens, messages)
         length = expanded(alike, pictures)
         if not length or (length_max is not None and length > length_max):
             return None
@@ -147,51 +143,26 @@ class BoundaryFinder:
         pictures = tuple(each for each in pictures if each.end <= length)
         return Prompt(tokens, (Boundary(length, kind),), domain, pictures)
 
-    def _placed(self, conversation: Conversation, tokens: Sequence[int]) -> tuple[Placed, ...]:
-        """The conversation's pictures, where placeholders stand among `tokens`. Raises BadRequest
-        where there are more or fewer of these.
-        """
-        shown = [
-            (f"picture {number} of messages[{index}]", picture)
-            for index, message in enumerate(conversation.messages)
-            for number, (_, picture) in enumerate(message.pictures, 1)
-        ]
-        if not shown:
-            return ()
-        assert self._cell, "a picture for a model that reads text only"
-        marks = [at for at, token in enumerate(tokens) if token == self._placeholder]
-        if len(marks) != len(shown):
-            raise BadRequest(
-                f"the model's chat template has {len(marks)} places for {len(shown)} images",
-                fix=f"send images where the template takes them, and no text with {PLACEHOLDER}",
-                param="messages",
-            )
-        found: list[Placed] = []
-        further = 0
-        for mark, (place, picture) in zip(marks, shown, strict=True):
-            found.append(placed(picture, mark + further, self._cell, place))
-            further += found[-1].end - found[-1].start - 1
-        return tuple(found)
-
     def _others(
-        self, conversation: Conversation, text: str, now: datetime, domain: str
+        self, conversation: Conversation, text: str, now: datetime, domain: str, shown: Shown
     ) -> Iterator[tuple[BoundaryKind, Sequence[str]]]:
         """By the boundary where they part from this one: texts of other conversations."""
-        if head := self._head(conversation, text, now, domain):
+        if head := self._head(conversation, text, now, domain, shown):
             yield BoundaryKind.HEAD, [head.common + ending for ending in head.endings]
         for messages in _parting(conversation.messages):
-            if other := self._render(conversation, messages, now):
+            if other := self._render(conversation, messages, now, shown):
                 common = text[: common_length(text, other)]
                 yield BoundaryKind.HINT, (other, common + _LINE_BREAK)
         futures = [(BoundaryKind.TURN, _TURN)]
         if conversation.tools or any(message.role == "tool" for message in conversation.messages):
             futures.append((BoundaryKind.OPENER, _STEP))
         for kind, more in futures:
-            if future := self._render(conversation, (*conversation.messages, *more), now):
+            messages = (*conversation.messages, *more)
+            if future := self._render(conversation, messages, now, shown):
                 yield kind, (future,)
 
     def _head(
-        self, conversation: Conversation, text: str, now: datetime, domain: str
+        self, conversation: Conversation, text: str, now: datetime, domain: str, shown: Shown
     ) -> Head | None:
         """Remembered, for a chat comes back with it; rendered anew if its text has changed."""
         system = tuple(takewhile(lambda message: message.role == "system", conversation.messages))
@@ -202,24 +173,29 @@ class BoundaryFinder:
             heads = list(self._heads)
         known = [head for head in heads if head.stem == stem and head.domain == domain]
         alike = (head for head in known if text.startswith(head.common))
-        head = next(alike, None) or self._new_head(stem, now, domain)
+        head = next(alike, None) or self._new_head(stem, now, domain, shown)
         with self._lock:
             others = [each for each in self._heads if each not in known]
             self._heads = [*others, head][-HEADS_MAX:]
         return head
 
-    def _new_head(self, stem: Conversation, now: datetime, domain: str) -> Head:
+    def _new_head(self, stem: Conversation, now: datetime, domain: str, shown: Shown) -> Head:
         users = (Message("user", first) for first in _FIRST)
-        one, other = (self._render(stem, (*stem.messages, user), now) for user in users)
+        one, other = (self._render(stem, (*stem.messages, user), now, shown) for user in users)
         length = common_length(one, other)
         return Head(stem, domain, one[:length], (one[length:], _LINE_BREAK))
 
     def _render(
-        self, conversation: Conversation, messages: tuple[Message, ...], now: datetime
+        self,
+        conversation: Conversation,
+        messages: tuple[Message, ...],
+        now: datetime,
+        shown: Shown,
     ) -> str:
         """Empty where the template refuses them."""
         try:
-            return self._template.render(replace(conversation, messages=messages), now=now)
+            text = self._template.render(replace(conversation, messages=messages), now=now)
+            return shown.text(text, messages)
         except FlmError:
             return ""
 

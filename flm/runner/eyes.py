@@ -10,9 +10,9 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from flm.core.picture import Placed, Sight
-from flm.devices.device import CELLS, CORNERS, EMBEDDING, PATCHES, SHARES, Array
+from flm.devices.device import EMBEDDING, Array
 from flm.errors import DeviceFailed, PassCancelled
-from flm.text.sight import patches_of
+from flm.text.sight import inputs
 
 if TYPE_CHECKING:
     import onnxruntime
@@ -66,13 +66,7 @@ class Eyes:
 
     def _encode(self, picture: Placed) -> Array:
         started = time.perf_counter()
-        patches = patches_of(picture.picture, self.sight)
-        given = {
-            PATCHES: patches.values,
-            CORNERS: patches.corners,
-            SHARES: patches.shares,
-            CELLS: patches.cells,
-        }
+        given = dict(inputs(picture.picture, self.sight))
         import onnxruntime
 
         options = onnxruntime.RunOptions()

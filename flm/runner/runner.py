@@ -52,6 +52,11 @@ class Runner:
     def grid(self) -> int:
         return self._program.grid
 
+    @property
+    def whole(self) -> bool:
+        """Whether a pass has to have all of a picture's tokens, or none."""
+        return self.eyes is not None and self.eyes.sight.whole
+
     def run(self, step: Step) -> dict[int, Array]:
         """Logits [vocabulary] float32 by lane, of each span's last token.
 

@@ -1,8 +1,9 @@
 """What a pass of a model that sees is given besides tokens: rows of pictures, which token has
 which, and where tokens stand.
 
-A token of a text stands one further than the one before. All tokens of a picture come at one time,
-in a row and a column each; the text after it goes on behind the longer of its sides.
+A token of a text stands one further than the one before. Where pictures are spread, all tokens of
+one come at one time, in a row and a column each; the text after it goes on behind the longer of its
+sides.
 """
 
 from collections.abc import Sequence
@@ -27,31 +28,43 @@ class Seeing:
         self._eyes = eyes
         self._new_places = device.allocate(TensorSpec(PLACES, (lanes, 1), "int64"))
         self._new_positions = device.allocate(TensorSpec(POSITIONS, (lanes, 3, 1), "int64"))
+        self._sight = eyes.sight
         self._nobodys = device.allocate(TensorSpec(PICTURES, (1, eyes.width)))
 
     def inputs(self, spans: Sequence[Span], length: int) -> dict[str, Buffer]:
         """Of a pass over adjacent lanes, `length` tokens each. Raises DeviceFailed."""
         rows: list[Array] = []
-        if length == 1:
-            lanes = spans[0].lane, spans[-1].lane + 1
-            places, positions = (b.part(*lanes) for b in (self._new_places, self._new_positions))
-        else:
-            places = self._device.allocate(TensorSpec(PLACES, (1, length), "int64"))
-            positions = self._device.allocate(TensorSpec(POSITIONS, (1, 3, length), "int64"))
+        places = self._places(spans, length)
         places.array()[...] = 0
         for lane, span in enumerate(spans):
-            positions.array()[lane] = positions_of(span.pictures, span.start, span.start + length)
             for each in span.pictures:
                 first, end = max(each.start, span.start), min(each.end, span.end)
                 if first < end:
+                    assert not self._sight.whole or (first, end) == (each.start, each.end), span
                     before = sum(map(len, rows))
                     numbers = np.arange(before + 1, before + 1 + end - first)
                     places.array()[lane, first - span.start : end - span.start] = numbers
                     rows.append(self._eyes.rows(each)[first - each.start : end - each.start])
-        found = {PICTURES: self._rows(rows), PLACES: places, POSITIONS: positions}
+        found = {PICTURES: self._rows(rows), PLACES: places}
+        if self._sight.spread:
+            found[POSITIONS] = self._positions(spans, length)
         for buffer in found.values():
             buffer.to_device()
         return found
+
+    def _places(self, spans: Sequence[Span], length: int) -> Buffer:
+        if length == 1:
+            return self._new_places.part(spans[0].lane, spans[-1].lane + 1)
+        return self._device.allocate(TensorSpec(PLACES, (1, length), "int64"))
+
+    def _positions(self, spans: Sequence[Span], length: int) -> Buffer:
+        if length == 1:
+            positions = self._new_positions.part(spans[0].lane, spans[-1].lane + 1)
+        else:
+            positions = self._device.allocate(TensorSpec(POSITIONS, (1, 3, length), "int64"))
+        for lane, span in enumerate(spans):
+            positions.array()[lane] = positions_of(span.pictures, span.start, span.start + length)
+        return positions
 
     def _rows(self, rows: Sequence[Array]) -> Buffer:
         if not rows:

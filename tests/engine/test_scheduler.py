@@ -3,6 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flm.core.picture import Picture, Placed
 from flm.core.prompt import Prompt
 from flm.core.request import Request, SamplingParams
 from flm.core.sequence import Phase, Sequence
@@ -151,3 +152,38 @@ def test_the_oldest_of_either_kind_has_every_fourth_chunk_of_its_kind() -> None:
         chosen.append(lane)
         rota.note(urgent=lane in (0, 2))
     assert (chosen.count(0), chosen.count(2), chosen.count(1), chosen.count(3)) == (6, 18, 2, 6)
+
+
+@given(
+    texts=st.lists(st.integers(0, 40), min_size=2, max_size=5),
+    sizes=st.lists(st.integers(2, 40), min_size=4, max_size=4),
+    first_min=st.sampled_from([1, 65]),
+    chunk_len=st.integers(1, 50),
+)
+def test_no_chunk_ends_within_a_picture_that_has_to_be_whole(
+    texts: list[int], sizes: list[int], first_min: int, chunk_len: int
+) -> None:
+    shown: list[Placed] = []
+    at = texts[0]
+    for text, size in zip(texts[1:], sizes, strict=False):
+        shown.append(Placed(Picture(1, 1, b"rgb"), "it", at, 1, size))
+        at += size + text
+    prompt = Prompt(tuple(range(at)), pictures=tuple(shown))
+    sequence = Sequence(Request("r", prompt, SamplingParams(), 4), 0.0, Phase.PREFILL, lane=0)
+    while sequence.computed < at:
+        start, least = sequence.computed, max(2, first_min - sequence.computed)
+        step = schedule(
+            [sequence],
+            chunk_len=chunk_len,
+            rota=Rota(),
+            decode_is_due=False,
+            first_min=first_min,
+            whole=True,
+        )
+        assert step
+        (span,) = step.spans
+        assert not any(each.start < span.end < each.end for each in shown)
+        assert len(span.tokens) >= min(least, at - start)
+        assert at - span.end != 1
+        assert len(span.tokens) <= max(chunk_len, least) + max(sizes)
+        sequence.computed = span.end

@@ -2,6 +2,7 @@
 with none is read as by a graph that sees nothing.
 """
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from flm.core.picture import Placed, Sight, placed
+from flm.core.picture import PATCHES, Picture, Placed, Sight, placed
 from flm.core.step import Span, Step
 from flm.devices.cpu import CpuDevice, open_session
 from flm.errors import BadModelFile, PassCancelled
+from flm.graph.bundle import MANIFEST, Bundle, StaleBundle
 from flm.graph.emit import Emitter, WeightStore
 from flm.graph.layers import Numerics
 from flm.graph.weights.gguf import GgufFile
@@ -21,11 +23,12 @@ from flm.graph.weights.safetensors import SafetensorsFolder
 from flm.memory.lanes import Lanes
 from flm.models.compile import prepare
 from flm.models.family import Source, family_of
-from flm.models.tower import GGUF, HUGGING_FACE, emit_tower
-from flm.prefix.boundaries import with_pictures
+from flm.models.qwen35 import tower
+from flm.models.qwen35.tower import GGUF, HUGGING_FACE
+from flm.prefix.shown import with_pictures
 from flm.runner.eyes import Eyes
 from flm.runner.runner import Runner
-from flm.text.sight import fitted, patches_of
+from flm.text.sight import fitted, inputs, views
 from tests.models.drive import FIXTURES, Graph, unpacked
 from tests.models.gguf_writer import write_gguf
 from tests.models.rewritten import published
@@ -45,7 +48,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def eyes_of(source: Source, folder: Path, *, bytes_max: int = 2**20) -> Eyes:
     emitter = Emitter(WeightStore(folder / "tower.bin"))
-    shape = emit_tower(source, emitter, Numerics(int8_activations=False))
+    shape = tower.shape(source)
+    tower.emit(source, emitter, Numerics(int8_activations=False))
     emitter.save(folder / "tower.onnx", "tower")
     session = open_session(str(folder / "tower.onnx"), folder, threads=2)
     return Eyes(session, shape.sight, width=shape.out_width, bytes_max=bytes_max)
@@ -61,6 +65,12 @@ def runner_of(source: Source, scratch: Path, numerics: Numerics, eyes: Eyes) -> 
     lanes = Lanes(device, emitted.layout, count=2, capacity_max=256)
     program = device.load(scratch / "graph.onnx")
     return Runner(program, device, emitted.layout, lanes, vocabulary=emitted.vocabulary, eyes=eyes)
+
+
+def shown_at(start: int, picture: Picture, sight: Sight, *, tokens_max: int = 48) -> Placed:
+    fit = fitted(picture, sight, tokens_max=tokens_max, place="it")
+    (view,) = views(fit, sight, 0)
+    return placed(view, start)
 
 
 class Seeing:
@@ -84,13 +94,13 @@ class Seeing:
 
 
 def prompt_of(eyes: Eyes) -> tuple[tuple[int, ...], tuple[Placed, ...]]:
-    sight = eyes.sight
-    made = [fitted(each, sight, tokens_max=1024, place="it") for each in pictures()]
+    made = pictures()
     shown: list[Placed] = []
     further = 0
     for at, each in enumerate(PROMPT):
         if each < 0:
-            shown.append(placed(made[-each - 1], at + further, sight.cell))
+            picture = made[-each - 1]
+            shown.append(shown_at(at + further, picture, eyes.sight, tokens_max=1024))
             further += shown[-1].end - shown[-1].start - 1
     return with_pictures(PROMPT, shown), tuple(shown)
 
@@ -104,7 +114,7 @@ def seeing(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Seeing:
 def test_patches_are_the_reference_processors(number: int, seeing: Seeing) -> None:
     sight = seeing.eyes.sight
     picture = fitted(pictures()[number], sight, tokens_max=1024, place="it")
-    levels = (patches_of(picture, sight).values * 0.5 + 0.5) * 255
+    levels = (inputs(picture, sight)[PATCHES] * 0.5 + 0.5) * 255
     wanted = EXPECTED[f"patches.{number}"].astype(np.float32)
     assert levels.shape == wanted.shape
     assert np.abs(levels - wanted).max() <= 1
@@ -112,15 +122,15 @@ def test_patches_are_the_reference_processors(number: int, seeing: Seeing) -> No
 
 @pytest.mark.parametrize("number", NUMBERS)
 def test_rows_are_those_of_transformers(number: int, seeing: Seeing) -> None:
-    picture = fitted(pictures()[number], seeing.eyes.sight, tokens_max=1024, place="it")
-    rows = seeing.eyes.rows(placed(picture, 0, seeing.eyes.sight.cell))
+    shown = shown_at(0, pictures()[number], seeing.eyes.sight, tokens_max=1024)
+    rows = seeing.eyes.rows(shown)
     np.testing.assert_allclose(rows, EXPECTED[f"rows.{number}"], atol=1e-4, rtol=0)
 
 
 def test_an_mmproj_file_gives_the_same_tower(folder: Path, tmp_path: Path, seeing: Seeing) -> None:
     eyes = eyes_of(GgufFile(as_mmproj(folder, tmp_path / "mmproj.gguf")), tmp_path)
     for picture in pictures():
-        shown = placed(fitted(picture, eyes.sight, tokens_max=48, place="it"), 0, eyes.sight.cell)
+        shown = shown_at(0, picture, eyes.sight)
         np.testing.assert_allclose(eyes.rows(shown), seeing.eyes.rows(shown), atol=1e-5, rtol=0)
 
 
@@ -164,17 +174,14 @@ def test_text_alone_is_read_bit_for_bit_as_by_a_graph_that_sees_nothing(
 
 def _blindfolded(width: int) -> Eyes:
     """For who is shown no pictures."""
-    sight = Sight(patch=4, merge=2, side=4, pixels_min=64, pixels_max=64)
+    sight = Sight("cells", 4, 2, 4, 64, 64, placeholder="", mark="", spread=True)
     return Eyes(None, sight, width=width, bytes_max=0)  # type: ignore[arg-type]
 
 
 def test_a_picture_is_encoded_once_while_its_rows_fit(folder: Path, tmp_path: Path) -> None:
     source = SafetensorsFolder(folder, quantized=False)
     eyes = eyes_of(source, tmp_path, bytes_max=50 * 128 * 4)  # 50 rows: two of these do not fit
-    small, large, other, square = (
-        placed(fitted(each, eyes.sight, tokens_max=48, place="it"), 0, eyes.sight.cell)
-        for each in pictures()
-    )
+    small, large, other, square = (shown_at(0, each, eyes.sight) for each in pictures())
     for shown, encoded in [(small, 1), (large, 2), (small, 2), (large, 2), (square, 3), (small, 4)]:
         eyes.rows(shown)
         eyes.check()
@@ -232,6 +239,19 @@ def test_a_gguf_file_sees_by_the_tower_beside_it(gguf: Path, folder: Path) -> No
     assert said == [f"Compiling {gguf.name} again: its source or flm has changed"]
 
 
+def test_a_bundle_that_says_otherwise_how_it_sees_is_made_again(gguf: Path, folder: Path) -> None:
+    as_mmproj(folder, gguf.parent / "mmproj-F32.gguf")
+    made = prepare(gguf, gguf.parent / "bundle")
+    assert Bundle.open(made.folder).sight == made.sight
+    manifest = made.folder / MANIFEST
+    written = json.loads(manifest.read_text())
+    del written["sight"]["whole"]  # as an flm that knew of no such thing
+    manifest.write_text(json.dumps(written))
+    with pytest.raises(StaleBundle, match="how it sees"):
+        Bundle.open(made.folder)
+    assert prepare(gguf, made.folder).sight == made.sight
+
+
 def test_a_tower_of_another_model_is_left_out_with_a_word(gguf: Path, folder: Path) -> None:
     as_mmproj(folder, gguf.parent / "mmproj-F32.gguf", width=64)
     said: list[str] = []
@@ -272,7 +292,7 @@ def test_a_picture_that_nobody_waits_for_any_more_is_given_up(seeing: Seeing) ->
 
     sight = seeing.eyes.sight
     eyes = Eyes(Long(), sight, width=128, bytes_max=2**20)  # type: ignore[arg-type]
-    shown = placed(fitted(pictures()[0], sight, tokens_max=48, place="it"), 0, sight.cell)
+    shown = shown_at(0, pictures()[0], sight)
     with pytest.raises(PassCancelled):
         eyes.rows(shown)
     eyes.cancel()  # of nothing

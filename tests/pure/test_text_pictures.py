@@ -84,7 +84,7 @@ def test_every_file_is_what_the_reference_makes_of_it(name: str) -> None:
 
 
 # As tests/fixtures/drawn.py has the reference processor.
-SIGHT = Sight(patch=4, merge=2, side=8, pixels_min=4 * 8 * 8, pixels_max=48 * 8 * 8)
+SIGHT = Sight("cells", 4, 2, 8, 4 * 8 * 8, 48 * 8 * 8, placeholder="", mark="")
 
 
 @pytest.mark.parametrize(

@@ -7,18 +7,36 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flm.core.picture import FIRST_ID, Picture, Sight, expanded, is_picture, placed
+from flm.core.picture import (
+    CELLS,
+    CORNERS,
+    FIRST_ID,
+    SHARES,
+    Picture,
+    Placed,
+    Sight,
+    expanded,
+    is_picture,
+    placed,
+)
 from flm.errors import BadRequest
 from flm.runner.seeing import positions_of
 from flm.server.apis.content import HEIGHTS, LOW_TOKENS, Reader
 from flm.settings import Settings
-from flm.text.sight import ASPECT_MAX, lowered, patches_of, size_fitted
+from flm.text.sight import inputs, views
+from flm.text.sight.cells import ASPECT_MAX, size_fitted
+from flm.text.sight.scaled import lowered
 
-SIGHT = Sight(patch=16, merge=2, side=48, pixels_min=256 * 256, pixels_max=4096 * 4096)
+SIGHT = Sight("cells", 16, 2, 48, 256 * 256, 4096 * 4096, placeholder="<i>", mark="<i>")
 
 
 def grey(width: int, height: int, value: int = 128) -> Picture:
     return Picture(width, height, bytes([value]) * (3 * width * height))
+
+
+def at(start: int, picture: Picture) -> Placed:
+    (view,) = views(picture, SIGHT, 0)
+    return placed(view, start)
 
 
 @settings(deadline=None, derandomize=True, database=None)
@@ -55,7 +73,7 @@ def test_sizes_are_the_reference_processors(size: tuple[int, int], wanted: tuple
 def test_low_detail_the_budget_and_the_size_class_each_make_it_smaller() -> None:
     def tokens(settings: Settings, detail: str | None = None) -> int:
         seen = Reader("m", settings, SIGHT).seen(grey(1600, 1600), "it", detail=detail)
-        return placed(seen, 0, SIGHT.cell).end
+        return at(0, seen).end
 
     usual = Settings(img_pre_resize=0)
     assert tokens(usual) == 1024
@@ -74,19 +92,19 @@ def test_a_picture_is_lowered_and_never_raised(width: int, height: int) -> None:
 
 def test_neighbours_that_merge_stand_together() -> None:
     sight = replace(SIGHT, patch=2, merge=2, side=5)
-    cells = patches_of(grey(8, 4), sight).cells.tolist()
+    cells = inputs(grey(8, 4), sight)[CELLS].tolist()
     assert cells[:4] == [[0, 0], [0, 1], [1, 0], [1, 1]]
     assert cells[4:] == [[0, 2], [0, 3], [1, 2], [1, 3]]
 
 
 def test_shares_of_the_table_of_places_add_up_to_one() -> None:
-    patches = patches_of(grey(96, 160), SIGHT)
-    np.testing.assert_allclose(patches.shares.sum(axis=1), 1, atol=1e-6)
-    assert 0 <= patches.corners.min() <= patches.corners.max() < SIGHT.side**2
+    given = inputs(grey(96, 160), SIGHT)
+    np.testing.assert_allclose(given[SHARES].sum(axis=1), 1, atol=1e-6)
+    assert 0 <= given[CORNERS].min() <= given[CORNERS].max() < SIGHT.side**2
 
 
 def test_ids_of_a_picture_are_of_its_pixels_and_of_no_vocabulary() -> None:
-    first, same, other = (placed(grey(256, 64, value), 7, 32).ids for value in (1, 1, 2))
+    first, same, other = (at(7, grey(256, 64, value)).ids for value in (1, 1, 2))
     assert first == same
     assert first[0] != other[0]
     assert len(set(first)) == 16
@@ -94,12 +112,12 @@ def test_ids_of_a_picture_are_of_its_pixels_and_of_no_vocabulary() -> None:
 
 
 def test_offsets_behind_a_picture_move_by_its_tokens_less_one() -> None:
-    shown = (placed(grey(64, 64), 3, 32), placed(grey(96, 32), 10, 32))
-    assert [expanded(at, shown) for at in (0, 3, 4, 7, 8)] == [0, 3, 7, 10, 13]
+    shown = (at(3, grey(64, 64)), at(10, grey(96, 32)))
+    assert [expanded(each, shown) for each in (0, 3, 4, 7, 8)] == [0, 3, 7, 10, 13]
 
 
 def test_positions_go_on_behind_the_longer_side_of_a_picture() -> None:
-    shown = (placed(grey(96, 64), 2, 32), placed(grey(32, 64), 9, 32))
+    shown = (at(2, grey(96, 64)), at(9, grey(32, 64)))
     wanted = np.array(
         [
             [0, 1, 2, 2, 2, 2, 2, 2, 5, 6, 6, 8, 9],

@@ -8,7 +8,8 @@ from flm.core.picture import Picture, Sight
 from flm.errors import BadRequest, UnsupportedFeature
 from flm.settings import Settings
 from flm.text.pictures import PictureLimits, Taken, picture_at, picture_of
-from flm.text.sight import fitted, lowered
+from flm.text.sight import fitted
+from flm.text.sight.scaled import lowered
 from flm.text.translation import languages_said
 
 # Part type -> where its text is.

@@ -1,60 +1,38 @@
-"""Pictures made fit for a model, as the reference processors do it: scaled to whole cells, cut into
-patches; and for each patch where it stands.
+"""Qwen's way: scaled to whole cells, cut into patches, those of a cell one after the other; and for
+each patch where it stands.
 
 Source: transformers, Qwen2VLImageProcessor (smart_resize) and Qwen3-VL's table of places.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
 from math import ceil, floor, sqrt
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from flm.core.picture import Picture, Sight
+from flm.core.picture import CELLS, CORNERS, PATCHES, SHARES, Picture, Sight, View
 from flm.errors import BadRequest
+from flm.text.sight.scaled import colours, scaled
 
 ASPECT_MAX = 200  # of its sides
-MEAN = DEVIATION = 0.5  # of a colour from 0 to 1
 
-Floats = npt.NDArray[np.float32]
-Whole = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True)
-class Patches:
-    """N of one picture, in blocks of those that merge."""
-
-    values: Floats  # [N, 3 * patch * patch]
-    corners: Whole  # [N, 4] in the table of places
-    shares: Floats  # [N, 4]
-    cells: Whole  # [N, 2]: row and column
+Array = npt.NDArray[Any]
 
 
 def fitted(picture: Picture, sight: Sight, *, tokens_max: int, place: str) -> Picture:
     """The same with sides of whole cells, no more than `tokens_max` of them. Raises BadRequest for
     one that is far too long.
     """
-    width, height = size_fitted(picture.width, picture.height, sight, tokens_max, place=place)
-    if (width, height) == (picture.width, picture.height):
-        return picture
-    return _scaled(picture, width, height)
+    return scaled(
+        picture, *size_fitted(picture.width, picture.height, sight, tokens_max, place=place)
+    )
 
 
-def lowered(picture: Picture, height_max: int | None) -> Picture:
-    """No higher than that, with the sides' proportion."""
-    if height_max is None or picture.height <= height_max:
-        return picture
-    width = max(1, round(picture.width * height_max / picture.height))
-    return _scaled(picture, width, height_max)
-
-
-def _scaled(picture: Picture, width: int, height: int) -> Picture:
-    from PIL import Image
-
-    image = Image.frombytes("RGB", (picture.width, picture.height), picture.rgb)
-    image = image.resize((width, height), Image.Resampling.BICUBIC)
-    return Picture(width, height, image.tobytes())
+def views(picture: Picture, sight: Sight, number: int) -> tuple[View, ...]:
+    """The picture, in one."""
+    rows, columns = picture.height // sight.cell, picture.width // sight.cell
+    return (View(picture, rows, columns, sight.before, sight.after),)
 
 
 def size_fitted(
@@ -86,13 +64,14 @@ def _whole(side: float, cell: int) -> int:
     return max(cell, floor(side / cell) * cell)
 
 
-def patches_of(picture: Picture, sight: Sight) -> Patches:
-    """Of a fitted picture."""
+def inputs(picture: Picture, sight: Sight) -> Mapping[str, Array]:
+    """Of N patches of a fitted picture, in blocks of those that merge: their `patches`
+    [N, 3 * patch * patch], the four `corners` [N, 4] in the table of places that each lies between
+    and their `shares` [N, 4], and its row and column, `cells` [N, 2].
+    """
     patch, merge, side = sight.patch, sight.merge, sight.side
     rows, columns = picture.height // patch, picture.width // patch
-    pixels = np.frombuffer(picture.rgb, np.uint8).reshape(picture.height, picture.width, 3)
-    colours = (pixels.astype(np.float32) / 255 - MEAN) / DEVIATION
-    values = colours.reshape(rows, patch, columns, patch, 3).transpose(0, 2, 4, 1, 3)
+    values = colours(picture, sight).reshape(rows, patch, columns, patch, 3)
     cells = np.stack(np.meshgrid(np.arange(rows), np.arange(columns), indexing="ij"), axis=-1)
     places = [np.linspace(0, side - 1, count, dtype=np.float32) for count in (rows, columns)]
     tops, lefts = (np.floor(each).astype(np.int64) for each in places)
@@ -100,15 +79,15 @@ def patches_of(picture: Picture, sight: Sight) -> Patches:
     down, along = places[0] - tops, places[1] - lefts
     corners = [y[:, None] * side + x for y in (tops, below) for x in (lefts, right)]
     shares = [y[:, None] * x for y in (1 - down, down) for x in (1 - along, along)]
-    return Patches(
-        _in_blocks(values.reshape(rows, columns, -1), merge),
-        _in_blocks(np.stack(corners, axis=-1), merge),
-        _in_blocks(np.stack(shares, axis=-1).astype(np.float32), merge),
-        _in_blocks(cells, merge),
-    )
+    return {
+        PATCHES: _in_blocks(values.transpose(0, 2, 4, 1, 3).reshape(rows, columns, -1), merge),
+        CORNERS: _in_blocks(np.stack(corners, axis=-1), merge),
+        SHARES: _in_blocks(np.stack(shares, axis=-1).astype(np.float32), merge),
+        CELLS: _in_blocks(cells, merge),
+    }
 
 
-def _in_blocks(grid: npt.NDArray[Any], merge: int) -> npt.NDArray[Any]:
+def _in_blocks(grid: Array, merge: int) -> Array:
     """[rows, columns, K] to [rows * columns, K], those that merge one after the other."""
     rows, columns, width = grid.shape
     blocks = grid.reshape(rows // merge, merge, columns // merge, merge, width).swapaxes(1, 2)

@@ -1,0 +1,36 @@
+"""Pictures of another size, and their colours as numbers: what all kinds of sight begin with."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from flm.core.picture import Picture, Sight
+
+
+def scaled(picture: Picture, width: int, height: int) -> Picture:
+    """Bicubic, as the reference processors have it."""
+    from PIL import Image
+
+    if (width, height) == (picture.width, picture.height):
+        return picture
+    image = Image.frombytes("RGB", (picture.width, picture.height), picture.rgb)
+    image = image.resize((width, height), Image.Resampling.BICUBIC)
+    return Picture(width, height, image.tobytes())
+
+
+def lowered(picture: Picture, height_max: int | None) -> Picture:
+    """No higher than that, with the sides' proportion."""
+    if height_max is None or picture.height <= height_max:
+        return picture
+    width = max(1, round(picture.width * height_max / picture.height))
+    return scaled(picture, width, height_max)
+
+
+def colours(picture: Picture, sight: Sight) -> npt.NDArray[Any]:
+    """[height, width, 3] float32, as the tower was trained to see them."""
+    pixels = np.frombuffer(picture.rgb, np.uint8).reshape(picture.height, picture.width, 3)
+    levels = pixels.astype(np.float32) / 255
+    mean, deviation = (np.array(each, np.float32) for each in (sight.mean, sight.deviation))
+    found: npt.NDArray[Any] = (levels - mean) / deviation
+    return found

@@ -1,0 +1,213 @@
+"""The picture tower of Qwen3.5.
+
+A picture is patches; each gets a place of a learned table, interpolated, and turns by its row and
+its column; all attend to all; neighbours then merge into one row of the text model's width.
+
+Inputs: `patches` [N, 3*patch*patch], in blocks of those that merge, `corners` [N,4] of the table
+and their `shares` [N,4], `cells` [N,2]: row and column. Output: `embedding` [N/merge^2, width].
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from flm.core.picture import CELLS, CORNERS, PATCHES, SHARES, Sight
+from flm.devices.device import EMBEDDING
+from flm.errors import UnsupportedModel
+from flm.graph import sight
+from flm.graph.emit import Emitter
+from flm.graph.layers import Numerics
+from flm.graph.weights.gguf import GgufFile
+from flm.graph.weights.safetensors import SafetensorsFolder
+from flm.models.family import Source
+from flm.models.shape import contradiction
+from flm.models.tower import (
+    Tower,
+    TowerShape,
+    colours,
+    patch_matrix,
+    processor,
+    projector,
+    shape_by,
+    sizes_of,
+)
+from flm.models.weights import Weights
+
+PROJECTOR = "qwen3vl_merger"  # what llama.cpp calls it
+PLACEHOLDER = "<|image_pad|>"
+PIXELS_MIN, PIXELS_MAX = 256 * 256, 4096 * 4096  # where no file says, as published
+GREY = (0.5, 0.5, 0.5)
+
+_BLOCK, _MERGER = "model.visual.blocks.{}.", "model.visual.merger."
+HUGGING_FACE = {
+    "patch": "model.visual.patch_embed.proj.weight",
+    "patch_bias": "model.visual.patch_embed.proj.bias",
+    "places": "model.visual.pos_embed.weight",
+    "mixer_norm": _BLOCK + "norm1.weight",
+    "mixer_norm_bias": _BLOCK + "norm1.bias",
+    "mixed": _BLOCK + "attn.qkv.weight",
+    "mixed_bias": _BLOCK + "attn.qkv.bias",
+    "output": _BLOCK + "attn.proj.weight",
+    "output_bias": _BLOCK + "attn.proj.bias",
+    "mlp_norm": _BLOCK + "norm2.weight",
+    "mlp_norm_bias": _BLOCK + "norm2.bias",
+    "up": _BLOCK + "mlp.linear_fc1.weight",
+    "up_bias": _BLOCK + "mlp.linear_fc1.bias",
+    "down": _BLOCK + "mlp.linear_fc2.weight",
+    "down_bias": _BLOCK + "mlp.linear_fc2.bias",
+    "norm": _MERGER + "norm.weight",
+    "norm_bias": _MERGER + "norm.bias",
+    "merge_up": _MERGER + "linear_fc1.weight",
+    "merge_up_bias": _MERGER + "linear_fc1.bias",
+    "merge_down": _MERGER + "linear_fc2.weight",
+    "merge_down_bias": _MERGER + "linear_fc2.bias",
+}
+GGUF = {
+    "patch": "v.patch_embd.weight",
+    "patch_other": "v.patch_embd.weight.1",  # of the second frame
+    "patch_bias": "v.patch_embd.bias",
+    "places": "v.position_embd.weight",
+    "mixer_norm": "v.blk.{}.ln1.weight",
+    "mixer_norm_bias": "v.blk.{}.ln1.bias",
+    "mixed": "v.blk.{}.attn_qkv.weight",
+    "mixed_bias": "v.blk.{}.attn_qkv.bias",
+    "output": "v.blk.{}.attn_out.weight",
+    "output_bias": "v.blk.{}.attn_out.bias",
+    "mlp_norm": "v.blk.{}.ln2.weight",
+    "mlp_norm_bias": "v.blk.{}.ln2.bias",
+    "up": "v.blk.{}.ffn_up.weight",
+    "up_bias": "v.blk.{}.ffn_up.bias",
+    "down": "v.blk.{}.ffn_down.weight",
+    "down_bias": "v.blk.{}.ffn_down.bias",
+    "norm": "v.post_ln.weight",
+    "norm_bias": "v.post_ln.bias",
+    "merge_up": "mm.0.weight",
+    "merge_up_bias": "mm.0.bias",
+    "merge_down": "mm.2.weight",
+    "merge_down_bias": "mm.2.bias",
+}
+
+
+def has(source: Source) -> bool:
+    if isinstance(source, GgufFile):
+        return projector(source) == PROJECTOR
+    return isinstance(source.config.get("vision_config"), dict) and (
+        HUGGING_FACE["patch"] in source
+    )
+
+
+def shape(source: Source) -> TowerShape:
+    """Raises BadModelFile, or UnsupportedModel for a tower of another kind."""
+    return shape_by(source, _of_gguf, _of_folder)
+
+
+def emit(source: Source, emitter: Emitter, numerics: Numerics) -> None:
+    """The whole graph, of a folder or of a GGUF's mmproj file."""
+    s = shape(source)
+    w = Weights(source, GGUF, HUGGING_FACE, _sizes(s), sensitive=set(HUGGING_FACE))
+    t = Tower(emitter, numerics, w, s)
+    patches = emitter.input(PATCHES, "float32", ["N", 3 * s.sight.patch**2])
+    x = t.add(t.linear(patches, patch_matrix(w, s)), _places(t))
+    (x,) = emitter.op("Unsqueeze", [x, emitter.constant([0])])
+    attend = t.turned(emitter.input(CELLS, "int64", ["N", 2]))
+    for layer in range(s.layers):
+        x = t.layer(x, layer, attend)
+    _merged(t, x)
+
+
+def _places(t: Tower) -> str:
+    """[N,width]."""
+    corners = t.e.input(CORNERS, "int64", ["N", 4])
+    shares = t.e.input(SHARES, "float32", ["N", 4])
+    places = t.w.vector("places").reshape(-1, t.s.width)
+    table = t.vector(t.w.name("places"), places)
+    return t.e.call(sight.corners(), [table, corners, shares])[0]
+
+
+def _merged(t: Tower, x: str) -> None:
+    blocks = t.e.constant([-1, t.s.merged_width])
+    (x,) = t.e.op("Reshape", [t.norm(x, "norm"), blocks])
+    bent = t.gelu(t.linear(x, t.matrix("merge_up")), tanh=False)
+    t.linear(bent, t.matrix("merge_down"), output=EMBEDDING)
+    t.e.output(EMBEDDING, "float32", ["M", t.s.out_width])
+
+
+def _sizes(s: TowerShape) -> dict[str, tuple[int | None, ...]]:
+    return {
+        **sizes_of(s),
+        "places": (s.sight.side**2 * s.width,),
+        "merge_up": (s.merged_width, s.merged_width),
+        "merge_down": (s.out_width, s.merged_width),
+    }
+
+
+def _of_folder(source: SafetensorsFolder) -> TowerShape:
+    config: Mapping[str, Any] = source.config["vision_config"]
+    if config.get("deepstack_visual_indexes"):
+        raise UnsupportedModel(
+            f"{source.path} has a tower that adds to further layers, which flm does not build",
+            fix="take a Qwen3.5",
+        )
+    if int(config.get("temporal_patch_size", 2)) != 2:
+        raise contradiction(source.path, "its tower's pictures are not of two frames")
+    size = processor(source).get("size")
+    said = size if isinstance(size, dict) else {}
+    return TowerShape(
+        layers=int(config["depth"]),
+        width=int(config["hidden_size"]),
+        mlp_width=int(config["intermediate_size"]),
+        heads=int(config["num_heads"]),
+        out_width=int(config["out_hidden_size"]),
+        sight=_sight(
+            source,
+            patch=int(config["patch_size"]),
+            merge=int(config["spatial_merge_size"]),
+            side=round(int(config["num_position_embeddings"]) ** 0.5),
+            pixels=(
+                int(said.get("shortest_edge") or PIXELS_MIN),
+                int(said.get("longest_edge") or PIXELS_MAX),
+            ),
+        ),
+    )
+
+
+def _of_gguf(source: GgufFile) -> TowerShape:
+    def number(key: str, default: float | None = None) -> int:
+        return int(source.number(f"clip.vision.{key}", default))
+
+    if any(name.startswith("v.deepstack.") for name in source.tensors):
+        raise UnsupportedModel(
+            f"{source.path} is a tower that adds to further layers, which flm does not build",
+            fix="take a Qwen3.5",
+        )
+    places = source.vector(GGUF["places"]).size // max(1, number("embedding_length"))
+    return TowerShape(
+        layers=number("block_count"),
+        width=number("embedding_length"),
+        mlp_width=number("feed_forward_length"),
+        heads=number("attention.head_count"),
+        out_width=number("projection_dim"),
+        sight=_sight(
+            source,
+            patch=number("patch_size"),
+            merge=number("spatial_merge_size", 2),
+            side=round(places**0.5),
+            pixels=(PIXELS_MIN, PIXELS_MAX),
+        ),
+    )
+
+
+def _sight(source: Source, *, patch: int, merge: int, side: int, pixels: tuple[int, int]) -> Sight:
+    mean, deviation = colours(source, GREY)
+    return Sight(
+        kind="cells",
+        patch=patch,
+        merge=merge,
+        side=side,
+        pixels_min=pixels[0],
+        pixels_max=pixels[1],
+        placeholder=PLACEHOLDER,
+        mark=PLACEHOLDER,
+        mean=mean,
+        deviation=deviation,
+        spread=True,
+    )
