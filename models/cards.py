@@ -35,7 +35,7 @@ NEEDS: Mapping[str, str] = {
     "whisper-v3": "speech",
 }
 
-EMBEDDINGS = "embeddings"  # the label of encoders
+EMBEDDINGS, VISION = "embeddings", "vision"  # the labels of encoders, and of who sees
 
 # What a file's bytes become when it is compiled, where scales and minimums are float32: measured on
 # SmolLM2 (Q4_1), worked out from their tensors' types for the others.
@@ -50,8 +50,9 @@ class Card:
     `sha256` and `size_bytes` are of the file they all give; None means the source's own word
     is taken. `footprint_gb` is disk space once installed, in units of 10^9 bytes. `row_values`
     numbers are kept of a token in all layers, and `state_bytes` of what cannot be cut by token.
-    `thinks`: before it answers, unless a request says otherwise, which `think_toggles` heed.
-    `prefix_cache_mb` and `prefix_slots` bound what is kept of prompts where no setting does.
+    `sees`: pictures, once its tower is here, which lies beside the file. `thinks`: before it
+    answers, unless a request says otherwise, which `think_toggles` heed. `prefix_cache_mb` and
+    `prefix_slots` bound what is kept of prompts where no setting does.
     """
 
     tag: str
@@ -71,6 +72,7 @@ class Card:
     size_bytes: int | None = None
     aliases: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()
+    sees: bool = False
     thinks: bool = False
     think_toggles: bool = False
     prefix_cache_mb: int | None = None

@@ -118,6 +118,8 @@ def abilities(labels: Sequence[str], thinks: bool) -> str:
         words.append("thinks" if thinks else "thinks if asked")
     if "tool-calling" in labels:
         words.append("tools")
+    if "vision" in labels:
+        words.append("sees")
     if "embeddings" in labels:
         words.append("makes embeddings")
     return ", ".join(words)

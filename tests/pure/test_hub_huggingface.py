@@ -15,16 +15,25 @@ import pytest
 
 from flm.errors import DownloadFailed
 from flm.hub import huggingface
-from flm.hub.huggingface import RemoteFile, choose
+from flm.hub.huggingface import RemoteFile, choose, choose_tower
 
 # The client writes 10 MiB at a time, and sockets hold a few more.
 BIG = bytes(range(256)) * (192 * 1024)
 CUT_BYTES = 40 * 2**20
-FILES = {"model.Q8_0.gguf": BIG, "config.json": b"{}"}
+FIXTURES = Path(__file__).resolve().parents[1] / "fixtures"
+WEIGHTS = (FIXTURES / "qwen35_r1" / "qwen35_r1.Q4_1.gguf").read_bytes()  # of a kind that may see
+TOWER = b"GGUF of a tower" * 100
+REPOSITORIES = {
+    "org/repo": {"model.Q8_0.gguf": BIG, "config.json": b"{}"},
+    "org/text": {"tiny.Q4_1.gguf": WEIGHTS},
+    "org/sees": {"tiny.Q4_1.gguf": WEIGHTS, "mmproj-F32.gguf": BIG, "mmproj-F16.gguf": TOWER},
+}
 
 
 class Hub(ThreadingHTTPServer):
-    """`hold` stops the next large reply after CUT_BYTES, until it is set."""
+    """`hold` stops the next large reply after CUT_BYTES, until it is set; the file called `damaged`
+    is never sent as it is.
+    """
 
     daemon_threads = True
 
@@ -33,6 +42,8 @@ class Hub(ThreadingHTTPServer):
         self.hold: Event | None = None
         self.cut = Event()
         self.ranges: list[str | None] = []
+        self.repositories = {name: dict(files) for name, files in REPOSITORIES.items()}
+        self.damaged = ""
 
     @property
     def url(self) -> str:
@@ -48,12 +59,17 @@ class Reply(BaseHTTPRequestHandler):
         self.do_GET()
 
     def do_GET(self) -> None:
-        if self.path.startswith("/api/models/org/repo"):
-            files = [self.entry(name, data) for name, data in FILES.items()]
-            body = json.dumps({"id": "org/repo", "sha": "a" * 40, "siblings": files}).encode()
+        _, *parts = self.path.partition("?")[0].split("/")
+        asked = parts[2:4] if parts[0] == "api" else parts[:2]
+        repository, name = "/".join(asked), parts[-1]
+        files = self.server.repositories.get(repository, {})
+        if parts[0] == "api":
+            listed = [self.entry(name, data) for name, data in files.items()]
+            body = json.dumps({"id": repository, "sha": "a" * 40, "siblings": listed}).encode()
             self.answer(200, body)
-        elif (name := self.path.rpartition("/")[2]) in FILES:
-            self.answer_file(FILES[name])
+        elif name in files:
+            data = files[name]
+            self.answer_file(data[::-1] if name == self.server.damaged else data)
         else:
             self.answer(404, b"")
 
@@ -100,11 +116,11 @@ def hub() -> Iterator[Hub]:
         server.shutdown()
 
 
-def start_pull(hub: Hub, home: Path, *words: str) -> "subprocess.Popen[str]":
+def start(hub: Hub, home: Path, *words: str) -> "subprocess.Popen[str]":
     environ = os.environ | {"HF_ENDPOINT": hub.url, "FLM_MODEL_PATH": str(home)}
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a suite in the background ignores it
     return subprocess.Popen(
-        [sys.executable, "-m", "flm", "pull", *words],
+        [sys.executable, "-m", "flm", *words],
         env=environ | {"HF_HOME": str(home / "hf"), "NO_PROXY": "127.0.0.1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -114,19 +130,88 @@ def start_pull(hub: Hub, home: Path, *words: str) -> "subprocess.Popen[str]":
 
 def test_an_interrupted_pull_goes_on_where_it_stopped(hub: Hub, tmp_path: Path) -> None:
     release = hub.hold = Event()
-    with start_pull(hub, tmp_path, "hf:org/repo/model.Q8_0.gguf") as first:
+    with start(hub, tmp_path, "pull", "hf:org/repo/model.Q8_0.gguf") as first:
         assert hub.cut.wait(20)
         first.send_signal(signal.SIGINT)
         said, _ = first.communicate(timeout=20)
     release.set()
     assert first.returncode == 130, said
-    with start_pull(hub, tmp_path, "hf:org/repo/model.Q8_0.gguf") as second:
+    with start(hub, tmp_path, "pull", "hf:org/repo/model.Q8_0.gguf") as second:
         said, _ = second.communicate(timeout=20)
     assert second.returncode == 0, said
     assert "[FLM]  Downloading 1/1: model.Q8_0.gguf" in said
     assert [found.read_bytes() for found in tmp_path.rglob("*.gguf")] == [BIG]
     assert hub.ranges[0] is None
     assert hub.ranges[1] is not None, "the second pull began at 0"
+
+
+def ran(hub: Hub, home: Path, *words: str) -> str:
+    with start(hub, home, *words) as process:
+        said, _ = process.communicate(timeout=60)
+    assert process.returncode == 0, said
+    return said
+
+
+def here(home: Path) -> list[str]:
+    return sorted(found.name for found in home.rglob("*.gguf"))
+
+
+def test_a_model_that_takes_pictures_comes_with_its_tower(hub: Hub, tmp_path: Path) -> None:
+    model = "hf:org/sees/tiny.Q4_1.gguf"
+    ran(hub, tmp_path, "pull", model)
+    assert here(tmp_path) == ["mmproj-F16.gguf", "tiny.Q4_1.gguf"]
+    (entry,) = json.loads(ran(hub, tmp_path, "list", "--filter", "installed", "--json"))["models"]
+    assert entry["label"] == ["vision"]
+    assert entry["vlm"]
+    assert "mmproj-F16.gguf: verified" in ran(hub, tmp_path, "check", model)
+    (tower,) = tmp_path.rglob("mmproj-F16.gguf")
+    tower.write_bytes(TOWER[::-1])
+    ran(hub, tmp_path, "pull", model, "--force")
+    assert tower.read_bytes() == TOWER
+    ran(hub, tmp_path, "remove", model)
+    assert here(tmp_path) == []
+
+
+def test_one_that_came_without_a_tower_gets_it_when_it_is_pulled_again(
+    hub: Hub, tmp_path: Path
+) -> None:
+    model = "hf:org/text/tiny.Q4_1.gguf"
+    for _ in range(2):
+        ran(hub, tmp_path, "pull", model)
+        assert here(tmp_path) == ["tiny.Q4_1.gguf"]
+    hub.repositories["org/text"]["mmproj-tiny-BF16.gguf"] = TOWER
+    ran(hub, tmp_path, "pull", model)
+    assert here(tmp_path) == ["mmproj-tiny-BF16.gguf", "tiny.Q4_1.gguf"]
+
+
+def test_without_its_tower_a_model_is_here_all_the_same(hub: Hub, tmp_path: Path) -> None:
+    hub.damaged = "mmproj-F16.gguf"
+    said = ran(hub, tmp_path, "pull", "hf:org/sees/tiny.Q4_1.gguf")
+    assert "Pictures are not taken until flm pull is run again" in said
+    assert here(tmp_path) == ["tiny.Q4_1.gguf"]
+    (entry,) = json.loads(ran(hub, tmp_path, "list", "--filter", "installed", "--json"))["models"]
+    assert entry["label"] == []
+
+
+def test_a_model_of_text_leaves_the_tower_where_it_is(hub: Hub, tmp_path: Path) -> None:
+    text = (FIXTURES / "llama" / "llama.Q4_K_M.gguf").read_bytes()
+    hub.repositories["org/sees"]["tiny.Q4_1.gguf"] = text
+    ran(hub, tmp_path, "pull", "hf:org/sees/tiny.Q4_1.gguf")
+    assert here(tmp_path) == ["tiny.Q4_1.gguf"]
+
+
+def test_of_several_towers_the_first_as_exact_as_the_weights_is_taken() -> None:
+    def taken(*names: str, weights: str = "a.gguf") -> str | None:
+        found = choose_tower(remote("a.gguf", *names), weights)
+        return found.name if found else None
+
+    every = ["mmproj-F32.gguf", "mmproj-a-Q8_0.gguf", "mmproj-BF16.gguf", "mmproj-a-f16.gguf"]
+    for count in range(len(every), 0, -1):
+        assert taken(*every[:count]) == every[count - 1]
+    assert taken("mmproj.gguf", "mmproj-F32.gguf") == "mmproj-F32.gguf"
+    assert taken("mmproj.gguf") == "mmproj.gguf"
+    assert taken("sub/mmproj-F16.gguf", "mmproj-F16.json") is None
+    assert taken("sub/mmproj-F16.gguf", weights="sub/a.gguf") == "sub/mmproj-F16.gguf"
 
 
 def remote(*names: str) -> list[RemoteFile]:

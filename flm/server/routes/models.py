@@ -6,11 +6,9 @@ from typing import Any
 from fastapi import APIRouter, Response
 
 from flm.engine.residency import Resident
-from flm.models.cards import Card
+from flm.models.cards import VISION, Card
 from flm.server.residence.residence import MustWait, Residence
 from flm.server.wire import Json
-
-VISION = "vision"  # the label of models that see
 
 
 def routes(residence: Residence) -> APIRouter:
