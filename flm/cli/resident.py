@@ -1,6 +1,6 @@
 """A model ready to be asked, for the commands that talk to one themselves."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from flm import console
@@ -8,11 +8,16 @@ from flm.hub.reference import resolve
 from flm.settings import Settings
 
 if TYPE_CHECKING:
+    from flm.engine.beside import Beside
     from flm.engine.residency import Resident
 
 
 def load_resident(
-    model: str, settings: Settings, *, say: Callable[[str], None] = console.say
+    model: str,
+    settings: Settings,
+    *,
+    say: Callable[[str], None] = console.say,
+    beside: "Beside | None" = None,
 ) -> "Resident":
     """Fetched, compiled, loaded; `say` hears of its memory and its prefix cache.
 
@@ -25,14 +30,13 @@ def load_resident(
     require_device(settings)  # before minutes of fetching
     bundle, card = prepare_model(wanted.text, settings)
     console.say(f"Loading model: {bundle.folder.parent}")
-    return load(bundle, card, settings, say=say, warn=console.warn)
+    return load(bundle, card, settings, say=say, warn=console.warn, beside=beside)
 
 
 def prepare_resident(
-    model: str, settings: Settings, encoders: Mapping[str, int]
+    model: str, settings: Settings, beside: "Beside | None" = None
 ) -> "Callable[[], Resident]":
-    """Of a model that is installed: compiled, and found to fit; the rest is loading it. `encoders`
-    are loaded beside it, and take so many bytes.
+    """Of a model that is installed: compiled, and found to fit; the rest is loading it.
 
     A --ctx-len longer than it takes was meant for another. Raises ModelNotFound, BadModelFile,
     NoRoom.
@@ -43,10 +47,10 @@ def prepare_resident(
 
     bundle, card = prepare_installed(model, settings)
     settings = no_longer_than(settings, bundle.context_length)
-    planned(bundle, card, settings, encoders)
+    planned(bundle, card, settings, beside)
 
     def loaded() -> "Resident":
         console.say(f"Loading model: {bundle.folder.parent}")
-        return load(bundle, card, settings, say=console.say, warn=console.warn, encoders=encoders)
+        return load(bundle, card, settings, say=console.say, warn=console.warn, beside=beside)
 
     return loaded

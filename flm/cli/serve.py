@@ -79,6 +79,7 @@ def command(
 def _serve(model: str | None, settings: Settings) -> None:
     """None: whichever of the installed a request names is loaded then."""
     wanted = resolve(model) if model else None  # a wrong name is told before anything is opened
+    from flm.engine.beside import Beside
     from flm.engine.residency import Resident
     from flm.hub.prepare import prepare_model
     from flm.models.cards import encoders
@@ -94,14 +95,18 @@ def _serve(model: str | None, settings: Settings) -> None:
         for line in ready_lines(settings, served, tag):
             console.say(line)
 
+    beside = Beside()
     if settings.embed:
         prepare_model(encoders()[0].tag, settings)
     console.say(f"Starting server on port {settings.port}...")
     run_server(
         settings,
-        (wanted.text, lambda: load_resident(wanted.text, settings)) if wanted else None,
-        prepare=lambda text, encoders: prepare_resident(text, settings, encoders),
+        (wanted.text, lambda: load_resident(wanted.text, settings, beside=beside))
+        if wanted
+        else None,
+        prepare=lambda text: prepare_resident(text, settings, beside),
         ready=say_ready,
+        beside=beside,
     )
 
 

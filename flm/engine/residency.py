@@ -1,12 +1,14 @@
 """A resident model: loaded on a device, its engine running, ready to be asked."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from flm.core.picture import Sight
 from flm.core.sizes import MIB
 from flm.devices.device import Device
+from flm.engine.beside import Beside
 from flm.engine.engine import Engine
 from flm.engine.plan import (
     NPUS,
@@ -26,6 +28,7 @@ from flm.memory.lanes import Lanes
 from flm.memory.parked import Parked
 from flm.models.cards import Card
 from flm.prefix.boundaries import BoundaryFinder
+from flm.prefix.cache import PrefixCache
 from flm.prefix.volatility import Volatility
 from flm.runner.eyes import Eyes
 from flm.runner.runner import Runner
@@ -33,8 +36,6 @@ from flm.settings import Settings
 from flm.text.grammar import Grammars
 from flm.text.template import ChatTemplate
 from flm.text.tokenizer import Tokenizer
-
-NONE: Mapping[str, int] = {}
 
 
 def quiet(text: str) -> None:
@@ -85,15 +86,15 @@ def load(
     say: Callable[[str], None] = quiet,
     warn: Callable[[str], None] = quiet,
     clock: Callable[[], float] = time.monotonic,
-    encoders: Mapping[str, int] = NONE,
+    beside: Beside | None = None,
 ) -> Resident:
-    """Plans memory, opens the device, loads the graph and starts the engine. `encoders`: loaded
-    beside it, and the bytes they take.
+    """Plans memory, opens the device, loads the graph and starts the engine.
 
     Raises NoRoom, DeviceUnavailable, BadModelFile or BadRequest.
     """
     bundle = bundle.blind() if settings.device in NPUS else bundle
-    plan = planned(bundle, card, settings, encoders)
+    beside = beside or Beside()
+    plan = planned(bundle, card, settings, beside)
     for line in plan.lines():
         say(line)
     tokenizer = Tokenizer.load(bundle.folder)
@@ -102,8 +103,10 @@ def load(
     )
     device = open_device(settings, capacity=plan.context_length + 1, warn=warn)
     try:
-        limits = Limits.of(settings, card)
-        engine = _engine(bundle, plan, settings, limits, device, tokenizer, say, warn, clock)
+        limits = replace(Limits.of(settings, card), bytes=plan.prefix)
+        beside.left.fit(limits.bytes, limits.slots)
+        cache = partial(open_cache, say=say, warn=warn, clock=clock, left=beside.left)
+        engine = _engine(bundle, plan, settings, limits, device, tokenizer, cache, warn, clock)
     except Exception:
         device.close()
         raise
@@ -123,7 +126,7 @@ def load(
 
 
 def planned(
-    bundle: Bundle, card: Card, settings: Settings, encoders: Mapping[str, int] = NONE
+    bundle: Bundle, card: Card, settings: Settings, beside: Beside | None = None
 ) -> MemoryPlan:
     """What loading it takes. Raises NoRoom where this machine has not as much, BadRequest."""
     from flm.devices.machine import memory_bytes
@@ -149,7 +152,7 @@ def planned(
         machine_bytes=memory_bytes(),
         parked_bytes=settings.parked_mb * MIB,
         pictures_bytes=settings.image_cache_mb * MIB if bundle.sight else 0,
-        beside_bytes=beside_bytes(settings, encoders),
+        beside_bytes=beside_bytes(settings, beside.encoders if beside else {}),
         on_npu=settings.device in NPUS,
     )
     require_room(plan)
@@ -163,7 +166,7 @@ def _engine(
     limits: Limits,
     device: Device,
     tokenizer: Tokenizer,
-    say: Callable[[str], None],
+    open_cache: Callable[..., PrefixCache],
     warn: Callable[[str], None],
     clock: Callable[[], float],
 ) -> Engine:
@@ -172,18 +175,7 @@ def _engine(
     lanes = Lanes(device, layout, count=plan.lanes, capacity_max=plan.context_length + 1)
     eyes = open_eyes(bundle, settings) if bundle.sight else None
     runner = Runner(program, device, layout, lanes, vocabulary=bundle.vocabulary, eyes=eyes)
-    cache = open_cache(
-        bundle,
-        layout,
-        plan,
-        settings,
-        replace(limits, bytes=plan.prefix),
-        device=device,
-        grid=program.grid,
-        say=say,
-        warn=warn,
-        clock=clock,
-    )
+    cache = open_cache(bundle, layout, plan, settings, limits, device=device, grid=program.grid)
     return Engine(
         runner,
         cache,

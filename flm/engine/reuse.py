@@ -13,6 +13,7 @@ from flm.prefix.disk.store import DiskStore
 from flm.prefix.disk.stored import DiskUnusable
 from flm.prefix.disk.tier import DiskTier
 from flm.prefix.eviction import POLICIES
+from flm.prefix.left import Left
 from flm.settings import Settings
 
 
@@ -28,17 +29,19 @@ def open_cache(
     say: Callable[[str], None],
     warn: Callable[[str], None],
     clock: Callable[[], float],
+    left: Left,
 ) -> PrefixCache:
-    """`limits.bytes` as the plan has it."""
-    disk = None
+    """`limits.bytes` as the plan has it. Without a disk it is what the model has left, if any."""
+    disk, identity = (
+        None,
+        identity_of(bundle, plan.row_dtype, device=device.name, context_length=plan.context_length),
+    )
     if limits.bytes and settings.prefix_disk_mb:
         root = settings.prefix_disk_path or settings.model_path / "prefix"
         try:
             store = DiskStore(
                 root,
-                identity_of(
-                    bundle, plan.row_dtype, device=device.name, context_length=plan.context_length
-                ),
+                identity,
                 layout,
                 bytes_max=settings.prefix_disk_mb * MIB,
                 warn=warn,
@@ -55,7 +58,7 @@ def open_cache(
                 store,
                 write_bytes_per_s_max=settings.prefix_disk_write_mb_s * MIB,
             )
-    return PrefixCache(
+    cache = PrefixCache(
         bytes_max=limits.bytes,
         slots_max=limits.slots,
         gain_min=settings.prefix_min_gain,
@@ -73,3 +76,4 @@ def open_cache(
         transit=limits.transit,
         clock=clock,
     )
+    return left.come(identity, cache)

@@ -16,6 +16,7 @@ import math
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import count
+from typing import TYPE_CHECKING
 
 from flm.core.finding import Fate, FateKind, Finding
 from flm.core.prompt import BoundaryKind, Prompt
@@ -28,10 +29,13 @@ from flm.prefix.fetch import Fetch, begin_fetch
 from flm.prefix.ghosts import Ghosts, Sighting, beyond, found
 from flm.prefix.lease import Lease, Manners, mib
 from flm.prefix.moves import Move, Moved, Watch
-from flm.prefix.room import make_room
-from flm.prefix.spill import begin_spill
+from flm.prefix.room import left_bytes, make_room
+from flm.prefix.spill import begin_spill, flush
 from flm.prefix.tally import CAPTURES, Tally, count_unused, count_used
 from flm.prefix.trie import TOKEN_BYTES, Match, Node, Slot, Trie
+
+if TYPE_CHECKING:
+    from flm.prefix.left import Left
 
 INTERACTIVE_TTL_S = 300.0
 
@@ -80,6 +84,7 @@ class PrefixCache:
         self.interactive_ttl_s = interactive_ttl_s
         self.disk = disk
         self.transit = transit
+        self.left: Left | None = None  # what other models left, within the same budget
         self.clock = clock
         self.trie = Trie()
         self.ghosts = Ghosts(ghosts_max)
@@ -205,7 +210,7 @@ class PrefixCache:
                 fetch.void()
         self.ghosts.forget(domain)
         self.awaited.forget(domain)
-        return len(mine)
+        return len(mine) + (self.left.clear(domain) if self.left else 0)
 
     def clear_disk(self, domain: str | None = None) -> int:
         """The same, after `clear`, on a thread that may wait for the disk."""
@@ -234,21 +239,13 @@ class PrefixCache:
 
     def close(self, within_s: float) -> None:
         """Write what the disk lacks, for as long as that, and let go of all."""
-        if self.disk is None:
-            return
-        for node in self.slots.values():  # the disk may have given some up since
-            if node.slot and node.slot.on_disk:
-                tokens, domain = self.way_of(node)
-                node.slot.on_disk = self.disk.store.holds(domain, tokens)
-            if node.slot:
-                node.slot.offer_s = 0.0  # there may be room by now
-        while self.spill(all_of_it=True):
-            pass
-        self.disk.close(within_s=within_s)
+        if self.disk:
+            flush(self, self.disk)
+            self.disk.close(within_s=within_s)
 
     def check(self) -> None:
         self.trie.check()
-        assert self.bytes_kept + self.bytes_coming <= self.bytes_max
+        assert self.bytes_kept + self.bytes_coming + left_bytes(self) <= self.bytes_max
         assert self.bytes_coming == sum(fetch.bytes_reserved for fetch in self.fetches)
         self.ghosts.check()
         self.awaited.check()

@@ -29,9 +29,13 @@ def make_room(cache: "PrefixCache", addition: Addition) -> bool:
     while True:
         match = cache.trie.find(addition.domain, addition.tokens)
         needed = cache.bytes_kept + cache.bytes_coming + addition.bytes(match)
-        lacks_slot = over(cache, cache.slot_count + addition.slots(match))
-        if needed <= cache.bytes_max and not lacks_slot:
+        slots = cache.slot_count + (cache.left.slot_count if cache.left else 0)
+        lacks_slot = over(cache, slots + addition.slots(match))
+        if needed <= cache.bytes_max - left_bytes(cache) and not lacks_slot:
             return True
+        if cache.left and cache.left.slot_count:
+            cache.left.give_up()
+            continue
         going = cache.policy(candidates(cache, stand, any_will_do=lacks_slot))
         assert going, "fits, but there is nothing left to give up"
         give_up(cache, going)
@@ -42,6 +46,20 @@ def has_room(cache: "PrefixCache", addition: Addition, reader: "Lease") -> bool:
     and memory that is only the way to the disk has let go of what it holds.
     """
     return cache.transit or can_fit(cache, addition, standing(cache, addition, reader))
+
+
+def left_bytes(cache: "PrefixCache") -> int:
+    """Of what other models have left, which is within the same budget."""
+    return cache.left.bytes if cache.left else 0
+
+
+def give_up_one(cache: "PrefixCache") -> None:
+    """Of what nobody uses."""
+    assert not cache.leases
+    stand = Standing((), {node: outgrown(node) for node in cache.slots.values()}, ())
+    going = cache.policy(candidates(cache, stand, any_will_do=False))
+    assert going, "nothing is kept"
+    give_up(cache, going)
 
 
 def give_up(cache: "PrefixCache", going: Candidate) -> None:
@@ -110,8 +128,12 @@ def can_fit(cache: "PrefixCache", addition: Addition, stand: Standing) -> bool:
         match = Match(match.node, None, match.node.end)
     bytes_stuck = sum(node.end - node.start for node in ways) * cache.row_bytes
     bytes_stuck += sum(node.slot.bytes for node in stand.stuck if node.slot)
+    slots_stuck = len(stand.stuck)
+    if cache.left and addition.modest:
+        bytes_stuck += cache.left.bytes
+        slots_stuck += cache.left.slot_count
     fits = cache.bytes_coming + bytes_stuck + addition.bytes(match) <= cache.bytes_max
-    return fits and not over(cache, len(stand.stuck) + addition.slots(match))
+    return fits and not over(cache, slots_stuck + addition.slots(match))
 
 
 def over(cache: "PrefixCache", slots: int) -> bool:

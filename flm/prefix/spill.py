@@ -33,6 +33,18 @@ def begin_spill(cache: "PrefixCache", *, all_of_it: bool) -> bool:
     return True
 
 
+def flush(cache: "PrefixCache", disk: DiskTier) -> None:
+    """Begin to write all that it lacks."""
+    for node in cache.slots.values():  # it may have given some up since
+        if node.slot and node.slot.on_disk:
+            tokens, domain = cache.way_of(node)
+            node.slot.on_disk = disk.store.holds(domain, tokens)
+        if node.slot:
+            node.slot.offer_s = 0.0  # there may be room by now
+    while begin_spill(cache, all_of_it=True):
+        pass
+
+
 def next_to_write(cache: "PrefixCache", *, all_of_it: bool) -> Node | None:
     """Of those the disk lacks: the one that would go first, or the newest when all are to go.
 

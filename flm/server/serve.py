@@ -11,6 +11,7 @@ from fastapi import FastAPI
 
 from flm import console
 from flm.core.sizes import counted
+from flm.engine.beside import Beside
 from flm.engine.residency import Resident
 from flm.engine.thread import FLUSH_S_MAX
 from flm.errors import ServerAddressInUse
@@ -37,19 +38,20 @@ def run_server(
     *,
     prepare: Prepare | None = None,
     ready: Callable[[Resident | None], None] = lambda resident: None,
+    beside: Beside | None = None,
 ) -> None:
     """Listens, loads while /health says 503, then serves until SIGINT or SIGTERM.
 
     A second signal does not wait for running requests. `load` None: the first request says which
-    model. `prepare`: how others are loaded, when asked for. Raises ServerAddressInUse, and
-    whatever `load` raises.
+    model. `prepare`: how others are loaded, when asked for. `beside`: what both plan with. Raises
+    ServerAddressInUse, and whatever `load` raises.
     """
     with listen(settings.host, settings.port) as listener:
         if not (settings.api_keys or is_loopback_name(settings.host)):
             console.warn(
                 f"Anyone who reaches {settings.host} can use this server: set a key with --api-key."
             )
-        asyncio.run(_serve(settings, listener, Residence(settings, prepare), load, ready))
+        asyncio.run(_serve(settings, listener, Residence(settings, prepare, beside), load, ready))
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -2,6 +2,7 @@
 
 import weakref
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from flm.cli.resident import prepare_resident
 from flm.devices import machine
+from flm.engine.beside import Beside
 from flm.engine.residency import Resident
 from flm.hub.reference import resolve
 from flm.hub.shelf import Shelf
@@ -21,6 +23,7 @@ from flm.settings import Settings
 from tests.models.gguf_writer import tiny_llama
 from tests.pure.vocabularies import byte_level
 from tests.server.house import serving
+from tests.server.test_leaving import until
 
 LONG = "It says the same thing again and again. " * 8  # over --prefix-min-gain
 WINDOWS = {"small": 512, "large": 1024}
@@ -35,10 +38,11 @@ class Home:
     url: str = ""
     loads: list[str] = field(default_factory=list)
     alive_at_load: list[int] = field(default_factory=list)
+    beside: Beside = field(default_factory=Beside)
     _caches: list["weakref.ref[PrefixCache]"] = field(default_factory=list)
 
     def prepare(self, text: str) -> Callable[[], Resident]:
-        load = prepare_resident(text, self.settings)
+        load = prepare_resident(text, self.settings, self.beside)
 
         def loaded() -> Resident:
             self.loads.append(Path(text).stem)
@@ -64,18 +68,28 @@ class Home:
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
+    with opened(tmp_path, monkeypatch) as home:
+        yield home
+
+
+@contextmanager
+def opened(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, **settings: int | float
+) -> Iterator[Home]:
     monkeypatch.setattr(residence_module, "STAY_S_MIN", 0.0)
     monkeypatch.setattr(residence_module, "STAY_S_MAX", 0.0)
-    settings = Settings(model_path=tmp_path / "flm", lanes=2, prefix_cache_mb=16, ctx_len=4096)
-    home, residence = Home(tmp_path, settings), None
+    usual: dict[str, Any] = {"lanes": 2, "prefix_cache_mb": 16, "ctx_len": 4096}
+    chosen = Settings(model_path=folder / "flm", **{**usual, **settings})
+    home = Home(folder, chosen)
     for name, window in WINDOWS.items():
         home.install(name, **{"llama.context_length": window})
-    residence = Residence(settings, home.prepare)
+    residence = Residence(chosen, home.prepare, home.beside)
     residence.open_empty()
-    with serving(residence, settings) as home.url:
+    with serving(residence, chosen) as home.url:
         yield home
         if resident := residence.here:
             resident.close()
+            resident.thread.cache.check()
 
 
 def cached(response: httpx.Response) -> int:
@@ -92,6 +106,57 @@ def test_what_was_kept_outlives_a_turn_of_another_model(home: Home) -> None:
     assert cached(again) > 64
     assert again.json()["choices"] == first.json()["choices"]
     assert home.loads == ["small", "large", "small"]
+
+
+def test_without_a_disk_it_outlives_it_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened(tmp_path, monkeypatch, prefix_disk_mb=0) as home:
+        first, other = home.ask("small"), home.ask("large")
+        for name, before in {"small": first, "large": other}.items():
+            assert cached(before) == 0
+            again = home.ask(name)
+            assert cached(again) > 64
+            assert again.json()["choices"] == before.json()["choices"]
+        assert home.loads == ["small", "large", "small", "large"]
+        assert home.beside.left.slot_count > 0
+
+
+def test_what_models_left_lies_in_the_budget_of_the_one_that_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened(tmp_path, monkeypatch, prefix_disk_mb=0, prefix_cache_mb=1) as home:
+        home.ask("small")
+        home.ask("large", "Nothing of it is known. " * 2)
+        left = home.beside.left
+        assert left.bytes > 0
+        for number in range(6):
+            home.ask("large", f"{number} is another number. " * 140)
+        assert left.bytes == 0
+        assert cached(home.ask("small")) == 0
+
+
+def test_to_clear_forgets_what_other_models_left_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened(tmp_path, monkeypatch, prefix_disk_mb=0) as home:
+        home.ask("small")
+        home.ask("large")
+        assert home.beside.left.slot_count > 0
+        assert httpx.post(f"{home.url}/v1/prefix-cache/clear").status_code == 200
+        assert home.beside.left.slot_count == 0
+        assert cached(home.ask("small")) == 0
+
+
+def test_who_is_unloaded_because_nobody_asks_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened(tmp_path, monkeypatch, prefix_disk_mb=0) as home:
+        home.ask("small")
+        home.ask("large", keep_alive=0)
+        loaded = f"{home.url}/api/ps"
+        until(lambda: httpx.get(loaded).json()["models"] == [])
+        assert cached(home.ask("small")) == 0
 
 
 def test_what_is_unloaded_gives_its_memory_back_before_more_is_taken(home: Home) -> None:

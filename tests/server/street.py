@@ -2,7 +2,7 @@
 is on the shelf are names of files.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -53,7 +53,7 @@ class Street:
     def path(self, name: str) -> str:
         return str(self.folder / f"{name}.gguf")
 
-    def prepare(self, text: str, encoders: Mapping[str, int]) -> Callable[[], Resident]:
+    def prepare(self, text: str) -> Callable[[], Resident]:
         name = Path(text).stem
         self.before_prepare(name)
         if name in self.faults:

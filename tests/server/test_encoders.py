@@ -4,7 +4,7 @@ a server that stops waits for who is being answered.
 
 import asyncio
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from flm.core.sizes import MIB
+from flm.engine.beside import Beside
 from flm.engine.plan import (
     PASS_BYTES,
     PREPACKED,
@@ -206,15 +207,16 @@ def test_an_encoder_that_nobody_uses_gives_way_to_a_model_that_does_not_fit(
     """And none does to one that fits beside it."""
     needs = {"small": 0, "large": 1}
     tried: list[tuple[str, int]] = []
+    beside = Beside()
 
-    def prepare(text: str, beside: Mapping[str, int]) -> Callable[[], Resident]:
-        tried.append((text, len(beside)))
-        if needs[text] and beside:
+    def prepare(text: str) -> Callable[[], Resident]:
+        tried.append((text, len(beside.encoders)))
+        if needs[text] and beside.encoders:
             raise NoRoom("too large", fix="none")
         return lambda: house.resident
 
     async def scene() -> None:
-        residence = Residence(shelf, prepare)
+        residence = Residence(shelf, prepare, beside)
         residence.open_empty()
         async with in_process(replace(house, residence=residence), shelf) as client:
             assert (await client.post("/v1/embeddings", json=BODY)).status_code == 200

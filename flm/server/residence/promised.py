@@ -3,16 +3,18 @@
 from collections.abc import Callable
 from threading import Lock
 
+from flm.engine.beside import Beside
+
 
 class Promised:
     """Whoever holds `turn` plans and loads: no two count on the same memory. For any thread.
 
-    `chats`: bytes of the model that chats, or is being loaded; `encoders`: theirs, by tag.
+    `chats`: bytes of the model that chats, or is being loaded, or of what was left of prompts.
     `let_go` is asked when a model that chats does not fit beside them: those that nobody uses go.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, beside: Beside) -> None:
         self.turn = Lock()
         self.chats = 0
-        self.encoders: dict[str, int] = {}
+        self.encoders, self.left = beside.encoders, beside.left
         self.let_go: Callable[[], bool] = lambda: False  # whether there were any

@@ -11,7 +11,7 @@ Invariants:
 import asyncio
 import gc
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -19,6 +19,7 @@ from typing import Any
 from fastapi import Request
 
 from flm import console
+from flm.engine.beside import Beside
 from flm.engine.residency import Resident
 from flm.errors import (
     BadRequest,
@@ -41,9 +42,8 @@ from flm.settings import Settings
 # A model stays for as long as loading it took, within these; then others may have their turn.
 STAY_S_MIN, STAY_S_MAX = 1.0, 60.0
 
-# Of a model by its name, beside encoders that take so many bytes each, now and once it is loaded:
-# looks at all that may go wrong, and gives what is left to do.
-Prepare = Callable[[str, Mapping[str, int]], Callable[[], Resident]]
+# Of a model by its name: looks at all that may go wrong, and gives what is left to do.
+Prepare = Callable[[str], Callable[[], Resident]]
 
 
 class MustWait(Exception):
@@ -57,8 +57,15 @@ class MustWait(Exception):
 class Residence:
     """Empty while a first model loads; `settle` moves it in."""
 
-    def __init__(self, settings: Settings | None = None, prepare: Prepare | None = None) -> None:
-        """Without `prepare` no model is but the one that is settled."""
+    def __init__(
+        self,
+        settings: Settings | None = None,
+        prepare: Prepare | None = None,
+        beside: Beside | None = None,
+    ) -> None:
+        """Without `prepare` no model is but the one that is settled. `beside`: what is planned with
+        when one is prepared and loaded.
+        """
         self._settings = settings or Settings()
         self._prepare = prepare
         self._resident: Resident | None = None
@@ -68,7 +75,7 @@ class Residence:
         self._stopping: ServerStopping | None = None
         self._guests: set[Guest] = set()
         self._others: set[Guest] = set()  # in no model that chats
-        self.promised = Promised()
+        self.promised = Promised(beside or Beside())
         self._turns = Turns(self._settings.lanes + self._settings.queue_max, self._stir)
         self._stays_until = 0.0  # monotonic
         self._yielding = False  # the next is ready to be loaded
@@ -245,6 +252,8 @@ class Residence:
                 self._expired = False
                 if not self._guests and not self._turns.wanted(self.text):
                     await self._unload()
+                    self.promised.left.clear()
+                    self.promised.chats = 0
             elif self._resident is None or self._turns.next != self.text:
                 await self._bring(self._turns.next)
             else:
@@ -254,11 +263,11 @@ class Residence:
         """How to load it. On a thread of its own."""
         assert self._prepare is not None
         try:
-            return self._prepare(text, self.promised.encoders)
+            return self._prepare(text)
         except NoRoom:
             if not self.promised.let_go():
                 raise
-        return self._prepare(text, self.promised.encoders)
+        return self._prepare(text)
 
     def _loaded(self, load: Callable[[], Resident]) -> Resident:
         """On a thread of its own."""
@@ -315,7 +324,8 @@ class Residence:
             await beside(partial(_let_go, held), name="unload")
         except Exception as error:  # it is gone, if not well
             journal.note_mistake(error)
-        self.promised.chats = 0
+        self.promised.left.stay()
+        self.promised.chats = self.promised.left.bytes
 
     def _expire(self) -> None:
         self._expired = True
