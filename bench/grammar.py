@@ -185,7 +185,7 @@ def replies(grammar: Grammar, tokenizer: Tokenizer, said: Sequence[int]) -> dict
 
 def main() -> None:
     tokenizer = qwen()
-    grammars = Grammars(tokenizer)
+    grammars, kept = Grammars(tokenizer), Grammars(tokenizer, kept_max=1)
     before = psutil.Process().memory_info().rss
     start = time.perf_counter()
     grammars.compile("start: /[a-z]+/")
@@ -209,11 +209,17 @@ def main() -> None:
             start = time.perf_counter()
             grammar = reply_grammar(grammars, HERMES, Thought.NONE, format=format, tools=offered)
             compiling.append((time.perf_counter() - start) * 1e3)
+        again = []
+        for _ in range(ROUNDS + 1):
+            start = time.perf_counter()
+            reply_grammar(kept, HERMES, Thought.NONE, format=format, tools=offered)
+            again.append((time.perf_counter() - start) * 1e3)
         keep(
             "grammar",
             name,
             vocabulary=tokenizer.vocabulary,
             compile_ms=statistics.median(compiling),
+            again_ms=statistics.median(again[1:]),
             **replies(grammar, tokenizer, tokenizer.encode(said)),
             most=TOKEN_MS_MOST,
         )

@@ -166,6 +166,9 @@ class Settings:
     read_ahead: bool = _setting(
         True, "read while idle what the next turn will begin with", choices=ON_OFF
     )
+    grammars_max: int = _setting(
+        16, "most grammars of tools and schemas that stay compiled", low=0, high=4096
+    )
     # what of a conversation the template gets to see
     system_message_policy: str = _setting(
         "merge", "several system messages: make one of the first, or refuse", choices=SYSTEM

@@ -117,7 +117,7 @@ def load(
         tokenizer=tokenizer,
         template=template,
         boundaries=BoundaryFinder(template, tokenizer, sight=bundle.sight),
-        grammars=Grammars(tokenizer),
+        grammars=Grammars(tokenizer, kept_max=settings.grammars_max),
         thread=EngineThread(engine),
         device=device,
         reuse=settings.reuse_prompt,

@@ -3,8 +3,11 @@
 Invariants:
   * A reply that follows a grammar and ends by itself is one of its texts.
   * Limits bound what a grammar takes: to be compiled, and for the tokens that may come next.
+  * What was compiled lately is not compiled again; no more than `kept_max` are remembered,
+    and no longer ones together than one may be.
 """
 
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from threading import Lock
@@ -13,7 +16,7 @@ from typing import Any, cast
 from flm.errors import GrammarFailed
 from flm.text.tokenizer import Tokenizer
 
-SOURCE_CHARS_MAX = 2**18  # of a grammar: schemas make nearly all of it
+SOURCE_CHARS_MAX = 2**18  # of a grammar, and of all remembered: schemas make nearly all of it
 SYMBOLS_MAX = 100_000  # of its productions
 COMPILE_FUEL = 1_000_000  # for its lexer: some 20 ms
 MASK_FUEL = 100_000  # for the tokens that may come next: some 10 ms, and
@@ -29,8 +32,10 @@ class NoGrammar(Exception):
 class Grammars:
     """Of one tokenizer, for any thread."""
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(self, tokenizer: Tokenizer, *, kept_max: int = 0) -> None:
         self._tokenizer = tokenizer
+        self._kept_max = kept_max
+        self._kept: OrderedDict[str, CompiledGrammar] = OrderedDict()  # by source, last used last
         self._lock = Lock()
 
     @property
@@ -39,10 +44,26 @@ class Grammars:
         return self._tokenizer.special
 
     def compile(self, source: str) -> "CompiledGrammar":
-        """Takes milliseconds, the first of all as many as the vocabulary has hundreds of tokens.
-
-        Raises NoGrammar.
+        """Takes milliseconds, the first of all as many as the vocabulary has hundreds of tokens;
+        one that is remembered, none. Raises NoGrammar.
         """
+        with self._lock:
+            if kept := self._kept.get(source):
+                self._kept.move_to_end(source)
+                return kept
+        compiled = self._compiled(source)
+        with self._lock:
+            self._kept[source] = compiled
+            while self._crowded:
+                self._kept.popitem(last=False)
+        return compiled
+
+    @property
+    def _crowded(self) -> bool:
+        chars = sum(map(len, self._kept))  # of a character come up to 80 bytes
+        return len(self._kept) > self._kept_max or chars > SOURCE_CHARS_MAX
+
+    def _compiled(self, source: str) -> "CompiledGrammar":
         from llguidance import LLMatcher
 
         if not self._tokenizer.eos_ids:

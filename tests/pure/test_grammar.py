@@ -26,7 +26,7 @@ from flm.text.dialects.hermes import HERMES, QWEN
 from flm.text.dialects.lfm import LFM
 from flm.text.dialects.tagged import PLAIN
 from flm.text.gguf_tokenizer import write_tokenizer
-from flm.text.grammar import Grammars
+from flm.text.grammar import SOURCE_CHARS_MAX, Grammars
 from flm.text.tokenizer import Tokenizer
 from tests.pure.any_reply import allowed, any_reply, grammars, tokenizer
 from tests.pure.vocabularies import sentencepiece
@@ -354,3 +354,35 @@ def test_a_reply_that_breaks_its_grammar_fails() -> None:
         matcher.take(tokenizer().encode("Hello"))
     with pytest.raises(GrammarFailed):
         matcher.allowed()
+
+
+def test_grammars_used_lately_stay_compiled_and_no_more_than_are_to() -> None:
+    grammars = Grammars(tokenizer(), kept_max=2)
+    sources = [f"start: /{letter}+/" for letter in "abc"]
+    a, b = (grammars.compile(source) for source in sources[:2])
+    assert grammars.compile(sources[0]) is a
+    grammars.compile(sources[2])
+    assert grammars.compile(sources[0]) is a
+    assert grammars.compile(sources[1]) is not b, "the one used longest ago went"
+    none = Grammars(tokenizer())
+    assert none.compile(sources[0]) is not none.compile(sources[0])
+    together = Grammars(tokenizer(), kept_max=9)
+    long = [f'start: "{letter * (SOURCE_CHARS_MAX // 2)}"' for letter in "ab"]
+    first = together.compile(long[0])
+    assert together.compile(long[0]) is first
+    together.compile(long[1])
+    assert together.compile(long[0]) is not first, "nor longer ones than one may be"
+
+
+def test_replies_held_to_a_remembered_grammar_know_nothing_of_each_other() -> None:
+    source = 'start: "a" | "b" /[0-9]{3}/'
+    remembered, fresh = Grammars(tokenizer(), kept_max=1), Grammars(tokenizer())
+    said = tokenizer().encode("b1")
+    for _ in range(3):
+        matcher, other = remembered.compile(source).open(), remembered.compile(source).open()
+        expected = fresh.compile(source).open()
+        for token in said:
+            assert matcher.allowed() == expected.allowed()
+            matcher.take([token])
+            expected.take([token])
+        assert matcher.allowed() == expected.allowed() != other.allowed()
