@@ -4,6 +4,9 @@ with LLM.load("smollm2:135m") as llm:
     print(llm.chat("Say hello.").text)
     for delta in llm.stream("Count to five.", temperature=0):
         print(delta.text, end="")
+
+A message's content may be a list of texts and pictures, where the model sees:
+{"role": "user", "content": [Path("photo.jpg"), "What is this?"]}.
 """
 
 import secrets
@@ -16,10 +19,13 @@ from typing import Any
 
 from flm.core.chat import Conversation, Delta, DeltaKind, Message, ToolCall, text_of
 from flm.core.event import Event, FinishReason, Usage
+from flm.core.picture import Picture
 from flm.engine.answer import Answer
 from flm.engine.conversation import Conversations
+from flm.engine.reader import Reader
 from flm.engine.residency import Resident, load
 from flm.engine.terms import Terms
+from flm.errors import BadRequest
 from flm.settings import Settings, load_settings
 from flm.text.constraint import Format
 
@@ -87,11 +93,12 @@ class Stream(Iterator[Delta]):
 class LLM:
     """Terms are `max_tokens`, `stop`, `ignore_eos`, `schema` (the reply is JSON, valid by it),
     `must_call` (names of tools, one of which is called; none: any of them), `calls_max` and the
-    fields of SamplingParams. Where they are silent, the card speaks.
+    fields of SamplingParams. Where they are silent, the card speaks. `settings` bound pictures.
     """
 
-    def __init__(self, resident: Resident) -> None:
+    def __init__(self, resident: Resident, settings: Settings | None = None) -> None:
         self.resident = resident
+        self._settings = settings or Settings()
         self._conversations = Conversations(resident)
 
     @classmethod
@@ -102,7 +109,7 @@ class LLM:
         from flm.hub.prepare import prepare_model
 
         settings = load_settings() if settings is None else settings
-        return cls(load(*prepare_model(model, settings), settings))
+        return cls(load(*prepare_model(model, settings), settings), settings)
 
     def chat(
         self, messages: Messages, *, tools: Tools = (), thinking: bool | None = None, **terms: Any
@@ -116,7 +123,9 @@ class LLM:
     def stream(
         self, messages: Messages, *, tools: Tools = (), thinking: bool | None = None, **terms: Any
     ) -> Stream:
-        conversation = Conversation(_messages(messages), tools=tuple(tools), thinking=thinking)
+        reader = Reader(self.resident.card.tag, self._settings, self.resident.sight)
+        said = tuple(_messages(messages, reader))
+        conversation = Conversation(said, tools=tuple(tools), thinking=thinking)
         asked = self._terms(**terms)
         answers = self._conversations.chat(conversation, asked, request_id=_new_id())
         return Stream(self._conversations, answers[0])
@@ -165,12 +174,46 @@ class LLM:
         )
 
 
-def _messages(messages: Messages) -> tuple[Message, ...]:
-    if isinstance(messages, str):
-        return (Message("user", messages),)
-    return tuple(
-        message if isinstance(message, Message) else Message(**message) for message in messages
-    )
+def _messages(messages: Messages, reader: Reader) -> Iterator[Message]:
+    given = [Message("user", messages)] if isinstance(messages, str) else messages
+    for index, message in enumerate(given):
+        if isinstance(message, Message):
+            yield message
+        elif isinstance(message.get("content"), str | None):
+            yield Message(**message)
+        else:
+            text, pictures = _parts(message["content"], f"messages[{index}].content", reader)
+            yield Message(**{**message, "content": text, "pictures": pictures})
+
+
+def _parts(
+    parts: Sequence[Any], place: str, reader: Reader
+) -> tuple[str, tuple[tuple[int, Picture], ...]]:
+    """Texts joined by a newline, and pictures with the characters before them, as the server has
+    them. Raises BadRequest, UnsupportedFeature.
+    """
+    text, pictures, after_text = "", [], False
+    for index, part in enumerate(parts):
+        at, shown = f"{place}[{index}]", _shown_by(part)
+        if shown is not None:
+            pictures.append((len(text), reader.shown(shown, at)))
+        else:
+            said = part.get("text") if isinstance(part, Mapping) else part
+            if not isinstance(said, str):
+                raise BadRequest(
+                    f"{at} is neither a text nor a picture", fix="give a str or a Path"
+                )
+            text += ("\n" if after_text else "") + said
+        after_text = shown is None
+    return text, tuple(pictures)
+
+
+def _shown_by(part: Any) -> Any:
+    """The picture that a part is, or has as OpenAI and transformers write it; None in a text."""
+    if not isinstance(part, Mapping):
+        return None if isinstance(part, str) else part
+    shown = part.get("image_url", part.get("image"))
+    return shown.get("url") if isinstance(shown, Mapping) else shown
 
 
 def _new_id() -> str:

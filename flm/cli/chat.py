@@ -3,13 +3,15 @@
 Invariants:
   * `messages` holds what was said so far: the system message apart, user and assistant in turn.
   * A reply that was stopped is kept as far as it went; one that failed leaves no trace.
+  * Pictures are as the model sees them; another model gets those that come after it.
 """
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
 
 from flm.core.chat import Conversation, Delta, DeltaKind, Message
 from flm.core.event import Usage
+from flm.core.picture import Picture
 from flm.core.request import SamplingParams
 from flm.engine.conversation import Conversations
 from flm.engine.terms import Terms
@@ -32,12 +34,14 @@ class Chat:
     usage: Usage | None = None
     _asked: int = 0
 
-    def ask(self, text: str) -> Generator[Delta, None, None]:
-        """The reply as it is written. Closing the generator stops the reply.
+    def ask(self, text: str, pictures: Sequence[Picture] = ()) -> Generator[Delta, None, None]:
+        """The reply as it is written; pictures stand before the text. Closing the generator stops
+        the reply.
 
         Raises PromptTooLong, BadRequest, DeviceFailed.
         """
-        said = [*self.messages, Message("user", text)]
+        shown = tuple((0, picture) for picture in pictures)
+        said = [*self.messages, Message("user", text, pictures=shown)]
         self._asked += 1
         answer = self.conversations.chat(
             self._conversation(said),
@@ -62,6 +66,12 @@ class Chat:
 
     def clear(self) -> None:
         self.messages, self.usage = [], None
+
+    def forget_pictures(self) -> int:
+        """How many they were."""
+        count = sum(len(message.pictures) for message in self.messages)
+        self.messages = [replace(message, pictures=()) for message in self.messages]
+        return count
 
     def set_sampling(self, **values: float | int | None) -> None:
         self.sampling = replace(self.sampling, **values)  # type: ignore[arg-type]

@@ -1,6 +1,6 @@
 """The loop of flm run: read a message or a /command, show the reply as it is written."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 
 from flm import console
@@ -12,7 +12,10 @@ from flm.cli.prompt import silent_keys
 from flm.cli.resident import load_resident
 from flm.core.chat import DeltaKind
 from flm.core.event import Usage
+from flm.core.picture import Picture
+from flm.core.sizes import counted
 from flm.engine.conversation import Conversations
+from flm.engine.reader import Reader
 from flm.engine.residency import Resident
 from flm.errors import FlmError
 from flm.hub.reference import resolve
@@ -29,6 +32,7 @@ class Repl:
         self.settings = settings
         self.resident = resident
         self.chat = Chat(Conversations(resident), resident.card.sampling)
+        self.pictures: list[Picture] = []  # that go with the next message
         self.verbose = False
         self.over = False
 
@@ -55,8 +59,9 @@ class Repl:
 
     def answer(self, text: str) -> None:
         kind, markup = DeltaKind.CONTENT, Markup()
+        shown, self.pictures = self.pictures, []
         try:
-            with silent_keys(), closing(self.chat.ask(text)) as reply:
+            with silent_keys(), closing(self.chat.ask(text, shown)) as reply:
                 for delta in reply:
                     if delta.kind is not kind:
                         console.write("\n")
@@ -68,11 +73,19 @@ class Repl:
             console.write(markup.end() + "\n")
         except KeyboardInterrupt:
             console.write(markup.end() + STOPPED)
+        except FlmError:
+            self.pictures = shown
+            raise
         usage = self.chat.usage
         if usage and self.verbose:
             console.write(verbose_block(usage, self.resident.context_length))
         elif usage and console.on_terminal():
             console.write(draw_gain(usage))
+
+    def show(self, paths: Sequence[str]) -> None:
+        """Pictures, with the next message. Raises BadRequest, UnsupportedFeature."""
+        reader = Reader(self.resident.card.tag, self.settings, self.resident.sight)
+        self.pictures += [reader.shown(path, path) for path in paths]
 
     def open(self, model: str, settings: Settings) -> None:
         """Another model, or the same with other settings, in this one's place.
@@ -92,6 +105,9 @@ class Repl:
             self.chat.conversations = Conversations(self.resident)
         if self.resident.card.tag != old:
             self.chat.sampling = self.resident.card.sampling
+            if forgotten := self.chat.forget_pictures() + len(self.pictures):
+                self.pictures = []
+                console.say(f"{counted(forgotten, 'picture')} said so far it does not see")
 
 
 def verbose_block(usage: Usage, context_length: int) -> str:

@@ -12,11 +12,18 @@ from flm.cli import options
 from flm.errors import BadRequest
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from flm.cli.chat import Chat
+    from flm.core.picture import Picture
 
 Prompt = Annotated[
     str | None,
     typer.Argument(metavar="[PROMPT]", help="ask this and leave; - reads it from a pipe"),
+]
+Images = Annotated[
+    list[str] | None,
+    typer.Option("--image", metavar="FILE", help="show this picture with it; may be repeated"),
 ]
 
 
@@ -24,6 +31,7 @@ def command(
     context: typer.Context,
     model: options.Model,
     prompt: Prompt = None,
+    image: Images = None,
     ctx_len: options.CtxLen = None,
     prefill_chunk_len: options.PrefillChunkLen = None,
     device: options.Device = None,
@@ -56,8 +64,9 @@ def command(
 
     repl = Repl(load_resident(model, settings, say=console.debug), settings)
     try:
+        repl.show(image or ())
         if prompt is not None:
-            _answer_once(repl.chat, prompt)
+            _answer_once(repl.chat, prompt, repl.pictures)
         else:
             console.write(f"\nThis is {repl.resident.card.tag}. /? lists commands, /bye leaves.\n")
             commands = [f"/{name}" for name in COMMANDS]
@@ -66,10 +75,10 @@ def command(
         repl.resident.close()
 
 
-def _answer_once(chat: "Chat", prompt: str) -> None:
+def _answer_once(chat: "Chat", prompt: str, pictures: "Sequence[Picture]") -> None:
     from flm.core.chat import DeltaKind
 
-    with closing(chat.ask(prompt)) as reply:
+    with closing(chat.ask(prompt, pictures)) as reply:
         for delta in reply:
             if delta.kind is DeltaKind.CONTENT:
                 console.write(delta.text)

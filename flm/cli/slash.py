@@ -2,21 +2,25 @@
 
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flm import console
 from flm.cli.list import show_models
+from flm.core.chat import Message
+from flm.core.sizes import counted
 from flm.errors import BadRequest, BadSettings
 from flm.hub.pull import pull as pull_model
 from flm.settings import load_settings
+from flm.text.pictures import HEAD_BYTES, looks_like_picture
 
 if TYPE_CHECKING:
     from flm.cli.repl import Repl
 
 INPUT_BYTES_MAX = 16 * 2**20
+_FILE = re.compile(r'"([^"]+)"\s*|(\S+)\s*')
 EFFORTS = ("none", "low", "medium", "high")
 # /set NAME: (field of SamplingParams, kind, lowest, highest)
 SAMPLING: Mapping[str, tuple[str, type[int] | type[float], float, float]] = {
@@ -151,7 +155,7 @@ def pull(repl: "Repl", rest: str) -> None:
     if not rest:
         raise BadRequest("/pull needs a model.", fix="/pull llama3.2:1b")
     with console.downloads() as progress:
-        pull_model(rest, repl.settings, progress=progress)
+        pull_model(rest, repl.settings, progress=progress, tower=True)
     console.say(f"{rest} is here: /load {rest}")
 
 
@@ -186,12 +190,18 @@ def set_value(repl: "Repl", rest: str) -> None:
 
 
 def add_input(repl: "Repl", rest: str) -> None:
-    """ "FILE" PROMPT: ask about a text file"""
+    """ "FILE" PROMPT: ask about a text file, or a picture"""
     match = re.fullmatch(r'"([^"]+)"\s*(.*)|(\S+)\s*(.*)', rest, re.DOTALL)
     if match is None:
         raise BadRequest("/input needs a file.", fix='/input "notes.txt" What is this about?')
     path = Path(match[1] or match[3]).expanduser()
+    question = match[2] or match[4] or ""
     try:
+        with path.open("rb") as file:
+            is_picture = looks_like_picture(file.read(HEAD_BYTES))
+        if is_picture:
+            _show(repl, [str(path)], question)
+            return
         if path.stat().st_size > INPUT_BYTES_MAX:
             raise BadRequest(f"{path} is larger than 16 MiB.", fix="give a part of it")
         text = path.read_text(encoding="utf-8")
@@ -201,15 +211,40 @@ def add_input(repl: "Repl", rest: str) -> None:
         ) from error
     except UnicodeDecodeError as error:
         raise BadRequest(
-            f"{path} is not UTF-8 text.", fix="images and sound cannot be read yet"
+            f"{path} is neither UTF-8 text nor a picture.", fix="sound cannot be heard yet"
         ) from error
-    question = match[2] or match[4] or ""
     repl.answer(f"{question}\n\n{text}" if question else text)
+
+
+def add_image(repl: "Repl", rest: str) -> None:
+    """FILE... [PROMPT]: show pictures, with a prompt or with the next message"""
+    paths: list[str] = []
+    while found := _FILE.match(rest):
+        if paths and not (found[1] or Path(found[2]).expanduser().is_file()):
+            break
+        paths.append(found[1] or found[2])
+        rest = rest[found.end() :]
+    if not paths:
+        raise BadRequest("/image needs a file.", fix='/image "photo.jpg" What is this?')
+    _show(repl, paths, rest)
+
+
+def _show(repl: "Repl", paths: Sequence[str], question: str) -> None:
+    repl.show(paths)
+    if question:
+        repl.answer(question)
+    else:
+        console.say(f"With the next message: {counted(len(repl.pictures), 'picture')}")
 
 
 def _transcript(repl: "Repl") -> str:
     system = f"system: {repl.chat.system}\n" if repl.chat.system else ""
-    return system + "".join(f"{m.role}: {m.content}\n" for m in repl.chat.messages)
+    return system + "".join(f"{m.role}: {_said(m)}\n" for m in repl.chat.messages)
+
+
+def _said(message: Message) -> str:
+    count = len(message.pictures)
+    return f"[{counted(count, 'picture')}] {message.content}" if count else f"{message.content}"
 
 
 def _number(
@@ -245,4 +280,5 @@ COMMANDS: Mapping[str, Callable[["Repl", str], None]] = {
     "list": list_models,
     "pull": pull,
     "input": add_input,
+    "image": add_image,
 }

@@ -19,6 +19,8 @@ from flm.errors import BadRequest
 if TYPE_CHECKING:
     from PIL import Image
 
+HEAD_BYTES = 12  # that tell a picture by
+_HEAD = re.compile(rb"\x89PNG|\xff\xd8\xff|RIFF....WEBP|GIF8", re.DOTALL)
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF")
 WHITE = (255, 255, 255)  # behind what can be seen through
 BLOCK_BYTES = 2048  # what a decoder gets before it is asked how long it took
@@ -76,7 +78,7 @@ def decoded(data: bytes, limits: PictureLimits, *, place: str) -> Picture:
                 raise _too_wide(f"{image.width:,} by {image.height:,}", limits, place)
             image.decodermaxblock = BLOCK_BYTES
             image.load()
-            flat = _on_white(_upright(_eight_bits(image)))
+            return _picture_of(image)
     except BadRequest:
         raise
     except UnidentifiedImageError as error:
@@ -87,6 +89,22 @@ def decoded(data: bytes, limits: PictureLimits, *, place: str) -> Picture:
         raise _refusal(place, f"is damaged: {str(error)[:80]}", "send a whole file") from error
     finally:
         file.stop()
+
+
+def looks_like_picture(head: bytes) -> bool:
+    """By the first HEAD_BYTES of a file."""
+    return _HEAD.match(head) is not None
+
+
+def flattened(image: "Image.Image", limits: PictureLimits, *, place: str) -> Picture:
+    """Of what Pillow holds already. Raises BadRequest."""
+    if image.width * image.height > limits.pixels_max:
+        raise _too_wide(f"{image.width:,} by {image.height:,}", limits, place)
+    return _picture_of(image)
+
+
+def _picture_of(image: "Image.Image") -> Picture:
+    flat = _on_white(_upright(_eight_bits(image)))
     return Picture(flat.width, flat.height, flat.tobytes())
 
 

@@ -18,6 +18,7 @@ from flm.cli.repl import Repl
 from flm.cli.slash import COMMANDS
 from flm.core.chat import Conversation, DeltaKind
 from flm.core.event import Event, Finished, FinishReason, Generated, Usage
+from flm.core.picture import Sight
 from flm.core.prompt import Prompt
 from flm.core.request import Request, SamplingParams
 from flm.engine.answer import Answer
@@ -26,6 +27,9 @@ from flm.errors import PromptTooLong
 from flm.models.cards import find
 from flm.settings import Settings
 from flm.text.dialects.tagged import PLAIN
+from tests.pure import drawn
+
+SIGHT = Sight("cells", 4, 2, 8, 4 * 8 * 8, 48 * 8 * 8, placeholder="<i>", mark="<i>")
 
 
 class Echo:
@@ -87,6 +91,7 @@ def repl(chat: Chat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Repl:
     resident: Any = SimpleNamespace(
         card=find("smollm2:135m"),
         context_length=8192,
+        sight=SIGHT,
         bundle=SimpleNamespace(family="llama"),
         device=SimpleNamespace(name="cpu"),
         close=lambda: None,
@@ -171,6 +176,81 @@ def test_a_slip_is_told_and_the_chat_goes_on(
     assert capsys.readouterr().out == "still here\n"
 
 
+@pytest.fixture
+def files(tmp_path: Path) -> list[str]:
+    """Two pictures, whose names are no trifle."""
+    paths = [tmp_path / "a photo.png", tmp_path / "other.png"]
+    for number, path in enumerate(paths, 2):
+        path.write_bytes(drawn.file(drawn.image(size=(8 * number, 16))))
+    return list(map(str, paths))
+
+
+def shown(echo: Echo) -> list[tuple[int, ...]]:
+    return [tuple(p.width for _, p in m.pictures) for m in echo.heard[-1].messages]
+
+
+@pytest.mark.parametrize("ways", [["/input"], ["/image"], ["/image", "/image"]])
+def test_pictures_go_with_a_question(
+    repl: Repl, echo: Echo, files: list[str], ways: list[str]
+) -> None:
+    wanted = [(16,), (16, 24)][len(ways) - 1]
+    for way, path in zip(ways[:-1], files[1:], strict=False):
+        repl.take(f'{way} "{path}"')
+    assert echo.heard == []
+    repl.take(f'{ways[-1]} "{files[0]}" what is this?')
+    assert sorted(shown(echo)[-1]) == list(wanted)
+    assert echo.heard[-1].messages[-1].content == "what is this?"
+    repl.take("and now?")
+    assert shown(echo) == [shown(echo)[0], (), ()], "shown once, and remembered"
+
+
+def test_several_pictures_stand_in_the_order_they_are_named(
+    repl: Repl, echo: Echo, files: list[str]
+) -> None:
+    repl.take(f'/image "{files[0]}" {files[1]} what differs in other.png?')
+    assert shown(echo) == [(16, 24)]
+    assert echo.heard[-1].messages[-1].content == "what differs in other.png?"
+    repl.take("/history")
+
+
+def test_a_question_that_does_not_fit_leaves_its_pictures(
+    repl: Repl, echo: Echo, files: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    repl.take(f'/image "{files[0]}" too long')
+    assert "[ERROR]" in capsys.readouterr().err
+    repl.take("shorter")
+    assert shown(echo) == [(16,)]
+    repl.take("/history")
+    assert "user: [1 picture] shorter\n" in capsys.readouterr().out
+
+
+def test_who_does_not_see_says_so(
+    repl: Repl, echo: Echo, files: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    repl.resident.sight = None  # type: ignore[misc]
+    repl.take(f'/image "{files[0]}" what is this?')
+    told = capsys.readouterr().err
+    assert "a photo.png is an image of 16 by 16 pixels, and smollm2:135m reads text only" in told
+    assert "flm list says which" in told
+    assert echo.heard == []
+
+
+def test_what_is_no_picture_is_told_with_its_path(
+    repl: Repl, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "torn.png").write_bytes(drawn.file(drawn.image())[:60])
+    (tmp_path / "song.mp3").write_bytes(b"ID3\xff\xfb\x90")
+    for line, wanted in (
+        (f"/image {tmp_path}/torn.png", "torn.png, an image, is damaged"),
+        (f"/image {tmp_path}/none.png", "none.png cannot be read"),
+        (f"/image {tmp_path}/song.mp3", "song.mp3, an image, is none of png"),
+        (f"/input {tmp_path}/song.mp3", "song.mp3 is neither UTF-8 text nor a picture"),
+        ("/image", "/image needs a file"),
+    ):
+        repl.take(line)
+        assert wanted in capsys.readouterr().err
+
+
 def test_a_wrong_name_closes_no_model(repl: Repl, capsys: pytest.CaptureFixture[str]) -> None:
     closed: list[bool] = []
     repl.resident.close = lambda: closed.append(True)  # type: ignore[method-assign]
@@ -235,7 +315,7 @@ def test_verbose_shows_time_and_speeds(repl: Repl, capsys: pytest.CaptureFixture
     assert "Decoding speed:      20.0 tokens/s" in out
 
 
-@pytest.mark.parametrize("name", sorted(set(COMMANDS) - {"load", "pull", "input", "kept"}))
+@pytest.mark.parametrize("name", sorted(set(COMMANDS) - {"load", "pull", "input", "image", "kept"}))
 def test_every_command_without_a_word_after_it_works(
     repl: Repl, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -19,9 +19,9 @@ from flm.core.picture import (
     is_picture,
     placed,
 )
+from flm.engine.reader import HEIGHTS, LOW_TOKENS, Reader
 from flm.errors import BadRequest
 from flm.runner.seeing import positions_of
-from flm.server.apis.content import HEIGHTS, LOW_TOKENS, Reader
 from flm.settings import Settings
 from flm.text.sight import inputs, views
 from flm.text.sight.cells import ASPECT_MAX, size_fitted

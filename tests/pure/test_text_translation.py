@@ -5,8 +5,9 @@ from datetime import datetime
 import pytest
 
 from flm.core.chat import Conversation, Message
+from flm.engine.reader import Reader
 from flm.errors import BadRequest
-from flm.server.apis.content import Reader, flat_text, languages
+from flm.server.apis.content import flat_text, languages
 from flm.settings import Settings
 from flm.text.template import CHATML, ChatTemplate
 

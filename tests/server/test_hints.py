@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from flm.core.prompt import BoundaryKind
-from flm.server.apis.content import Reader, flat_text
+from flm.engine.reader import Reader
+from flm.server.apis.content import flat_text
 from tests.server.asking import chat
 from tests.server.house import SETTINGS, House
 

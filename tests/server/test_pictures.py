@@ -3,13 +3,16 @@ and none is encoded twice.
 """
 
 import asyncio
+import base64
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from PIL import Image
 
 from flm.core.alike import common_length
 from flm.core.chat import Conversation
@@ -18,7 +21,9 @@ from flm.core.prompt import Prompt
 from flm.engine.conversation import Conversations
 from flm.engine.residency import Resident
 from flm.engine.terms import Terms
+from flm.errors import BadRequest
 from flm.graph.bundle import Bundle
+from flm.llm import LLM
 from flm.prefix.changes import Change
 from flm.runner.runner import Runner
 from flm.server.apis.openai import ChatBody, conversation
@@ -246,6 +251,34 @@ def test_what_differs_is_named_by_its_picture(resident: Resident) -> None:
     assert explanation
     assert explanation.place.plain == "picture 2 of messages[0]"
     assert explanation.change is Change.EDITED
+
+
+def test_the_facade_takes_pictures_of_every_kind(resident: Resident, tmp_path: Path) -> None:
+    path, llm = tmp_path / "one.png", LLM(resident, SEES)
+    path.write_bytes(base64.b64decode(sent(ONE)))
+    url = part(ONE)["image_url"]["url"]
+    image = Image.open(path)
+    first, *others = [
+        [{"role": "user", "content": content}]
+        for content in (
+            [path, TEXT],
+            [path.read_bytes(), TEXT],
+            [image, {"type": "text", "text": TEXT}],
+            [{"type": "image", "image": str(path)}, TEXT],
+            [{"type": "image", "image": url}, TEXT],
+            [part(ONE), TEXT],
+        )
+    ]
+    wanted = llm.chat(first, max_tokens=4)
+    assert wanted.usage.cached_tokens == 0
+    for messages in others:
+        reply = llm.chat(messages, max_tokens=4)
+        assert (reply.text, reply.usage.cached_tokens) == (wanted.text, wanted.usage.prompt_tokens)
+    (openai,) = asked(resident, "/v1/chat/completions", chat(part(ONE), TEXT))
+    assert usage(openai)[1] == wanted.usage.prompt_tokens, "as over HTTP"
+    for content in ([{"type": "text"}], [path.with_name("none.png")], ["a", {"image": b"GIF8"}]):
+        with pytest.raises(BadRequest):
+            llm.chat([{"role": "user", "content": content}])
 
 
 def test_who_sees_says_so(resident: Resident, bundle: Bundle) -> None:

@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, Field
 from flm.core.chat import Conversation, Message, ToolCall
 from flm.core.picture import Sight
 from flm.core.request import SamplingParams
+from flm.engine.reader import Reader
 from flm.engine.terms import Terms
 from flm.errors import BadRequest
 from flm.server.apis.bodies import (
@@ -26,7 +27,7 @@ from flm.server.apis.bodies import (
     whole,
 )
 from flm.server.apis.choices import response_format, tool_choice
-from flm.server.apis.content import Reader, flat_text, is_marked, joined_text
+from flm.server.apis.content import flat_text, is_marked, joined_text
 from flm.server.apis.policies import arranged
 from flm.settings import Settings
 

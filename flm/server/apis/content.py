@@ -1,15 +1,12 @@
 """A message's content as text and pictures, from any of the shapes clients send it in."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
-from flm.core.picture import Picture, Sight
+from flm.core.picture import Picture
+from flm.engine.reader import Reader
 from flm.errors import BadRequest, UnsupportedFeature
-from flm.settings import Settings
-from flm.text.pictures import PictureLimits, Taken, picture_at, picture_of
-from flm.text.sight import fitted
-from flm.text.sight.scaled import lowered
+from flm.text.pictures import picture_at, picture_of
 from flm.text.translation import languages_said
 
 # Part type -> where its text is.
@@ -35,44 +32,10 @@ SILENT_PARTS = (
     "redacted_thinking",
     "reasoning",
 )  # of an earlier reply; not what it said
-LOW_TOKENS = 256  # of an image whose "detail" is "low"
-HEIGHTS = (None, 480, 720, 1080, 1440, 2160, 2880, 3240, 4320)  # by --img-pre-resize
-TOWERS = "serve a Qwen3.5 with its picture tower: docs/models.md says how"
 MARKS = ("cache_control", "prompt_cache_breakpoint")  # Anthropic's and OpenAI's, on a part
 
 
 Pictures = tuple[tuple[int, Picture], ...]  # each with the characters of text before it
-
-
-@dataclass(frozen=True, slots=True)
-class Reader:
-    """Who is to read a request, and within which limits; without `sight`, text only."""
-
-    model: str
-    settings: Settings
-    sight: Sight | None = None
-    taken: Taken = field(default_factory=Taken)
-
-    def seen(self, picture: Picture, place: str, *, detail: object = None) -> Picture:
-        """As the model sees it. Raises UnsupportedFeature where it sees nothing."""
-        if self.sight is None:
-            raise UnsupportedFeature(
-                f"{place} is an image of {picture.width} by {picture.height} pixels, and "
-                f"{self.model} reads text only",
-                fix=f"send text, or {TOWERS}",
-                param=place,
-            )
-        tokens = self.settings.image_max_tokens
-        tokens = min(tokens, LOW_TOKENS) if detail == "low" else tokens
-        smaller = lowered(picture, HEIGHTS[self.settings.img_pre_resize])
-        return fitted(smaller, self.sight, tokens_max=tokens, place=place)
-
-    @property
-    def limits(self) -> PictureLimits:
-        limits = self.settings
-        return PictureLimits(
-            limits.image_bytes_max, limits.image_pixels_max, limits.image_cpu_s_max, self.taken
-        )
 
 
 def flat_text(

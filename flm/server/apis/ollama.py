@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, Field
 from flm.core.chat import Conversation, Message, ToolCall
 from flm.core.picture import Sight
 from flm.core.request import SamplingParams
+from flm.engine.reader import Reader
 from flm.engine.terms import Terms
 from flm.server.apis.bodies import (
     AskingBody,
@@ -24,7 +25,7 @@ from flm.server.apis.bodies import (
     stop_strings,
 )
 from flm.server.apis.choices import ANY_OBJECT
-from flm.server.apis.content import Pictures, Reader
+from flm.server.apis.content import Pictures
 from flm.server.apis.openai import tools_known
 from flm.server.apis.policies import arranged
 from flm.settings import Settings

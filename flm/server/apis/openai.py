@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, Field
 from flm.core.chat import Conversation, Message, ToolCall
 from flm.core.picture import Sight
 from flm.core.request import SamplingParams
+from flm.engine.reader import Reader
 from flm.engine.terms import Terms
 from flm.errors import BadRequest
 from flm.server.apis.bodies import (
@@ -25,7 +26,7 @@ from flm.server.apis.bodies import (
     whole,
 )
 from flm.server.apis.choices import ToolChoice, response_format, tool_choice
-from flm.server.apis.content import Reader, flat_text, languages, unmarked
+from flm.server.apis.content import flat_text, languages, unmarked
 from flm.server.apis.policies import arranged
 from flm.server.apis.thinking import ThinkingBody, thinking
 from flm.settings import Settings

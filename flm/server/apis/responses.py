@@ -13,6 +13,7 @@ from pydantic import Field
 from flm.core.chat import Conversation, Message, ToolCall
 from flm.core.picture import Sight
 from flm.core.request import SamplingParams
+from flm.engine.reader import Reader
 from flm.engine.terms import Terms
 from flm.errors import BadRequest, UnsupportedFeature
 from flm.server.apis.bodies import (
@@ -26,7 +27,7 @@ from flm.server.apis.bodies import (
     warn_skipped,
 )
 from flm.server.apis.choices import response_format, tool_choice
-from flm.server.apis.content import Reader, flat_text
+from flm.server.apis.content import flat_text
 from flm.server.apis.openai import Limit
 from flm.server.apis.policies import arranged, joined
 from flm.server.apis.thinking import ThinkingBody, thinking

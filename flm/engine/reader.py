@@ -1,0 +1,77 @@
+"""Who reads a conversation: within which limits, and of its pictures what the model sees."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from flm.core.picture import Picture, Sight
+from flm.errors import BadRequest, UnsupportedFeature
+from flm.settings import Settings
+from flm.text.pictures import PictureLimits, Taken, decoded, flattened, picture_at
+from flm.text.sight import fitted
+from flm.text.sight.scaled import lowered
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+    Shown = Path | bytes | str | Image.Image  # a str is a data URL, or a path
+
+LOW_TOKENS = 256  # of an image whose "detail" is "low"
+HEIGHTS = (None, 480, 720, 1080, 1440, 2160, 2880, 3240, 4320)  # by --img-pre-resize
+TOWERS = "take a model that sees: flm list says which, docs/models.md how"
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Of one request, within the limits of `settings`; without `sight`, text only."""
+
+    model: str
+    settings: Settings
+    sight: Sight | None = None
+    taken: Taken = field(default_factory=Taken)
+
+    def seen(self, picture: Picture, place: str, *, detail: object = None) -> Picture:
+        """As the model sees it. Raises UnsupportedFeature where it sees nothing."""
+        if self.sight is None:
+            raise UnsupportedFeature(
+                f"{place} is an image of {picture.width} by {picture.height} pixels, and "
+                f"{self.model} reads text only",
+                fix=f"send text, or {TOWERS}",
+                param=place,
+            )
+        tokens = self.settings.image_max_tokens
+        tokens = min(tokens, LOW_TOKENS) if detail == "low" else tokens
+        smaller = lowered(picture, HEIGHTS[self.settings.img_pre_resize])
+        return fitted(smaller, self.sight, tokens_max=tokens, place=place)
+
+    def shown(self, given: "Shown", place: str) -> Picture:
+        """The same of what a program or a person on this machine names; no request comes here.
+
+        Raises BadRequest, UnsupportedFeature.
+        """
+        if isinstance(given, bytes):
+            return self.seen(decoded(given, self.limits, place=place), place)
+        if isinstance(given, str) and given[:5].lower() == "data:":
+            return self.seen(picture_at(given, self.limits, place=place), place)
+        if isinstance(given, str | Path):
+            data = _read(Path(given).expanduser(), self.settings.image_bytes_max)
+            return self.seen(decoded(data, self.limits, place=place), place)
+        return self.seen(flattened(given, self.limits, place=place), place)
+
+    @property
+    def limits(self) -> PictureLimits:
+        limits = self.settings
+        return PictureLimits(
+            limits.image_bytes_max, limits.image_pixels_max, limits.image_cpu_s_max, self.taken
+        )
+
+
+def _read(path: Path, bytes_max: int) -> bytes:
+    """No more than shows that it is too large."""
+    try:
+        with path.open("rb") as file:
+            return file.read(bytes_max + 1)
+    except OSError as error:
+        raise BadRequest(
+            f"{path} cannot be read: {error.strerror or error}", fix="check the path"
+        ) from error
