@@ -30,7 +30,7 @@ def emit_decoder(
 ) -> Emitted:
     """The whole graph. `output` gives each layer's output projection where it is not "output"."""
     mlp = mlp or gated_mlp(b, w, b.swiglu)
-    residual = b.scaled(b.embedding(w.matrix("embedding")), embedding_scale)
+    residual = b.embedding(w.matrix("embedding"), embedding_scale)
     with b.layer(0):
         x = b.rms_norm(residual, *w.norm("input_norm"))
     for i in range(shape.layers):

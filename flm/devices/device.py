@@ -9,8 +9,9 @@ at their ends, and `lengths` [B] int32, and gives `embedding` [B, width] float32
 A graph that sees has two inputs more: `pictures` [P, width] float32 are rows of pictures, the first
 of them nobody's; `places` [B, T] int64 say which a token is, 0 for one of the text, whose id
 counts. Where pictures are spread (core/picture.py) it has a third, `positions` [B, 3, T] int64:
-when a token comes, and in which row and column it stands. A tower's has what its kind says, by the
-names in core/picture.py, and gives such rows as `embedding`.
+when a token comes, and in which row and column it stands. Where they are whole it has `views`
+[K, 2] int64: first token and end, in the pass, of each that it has. A tower's has what its kind
+says, by the names in core/picture.py, and gives such rows as `embedding`.
 """
 
 from collections.abc import Mapping
@@ -26,7 +27,7 @@ Array = npt.NDArray[Any]
 
 IDS, OFFSETS, LAST, LOGITS, OUT = "ids", "offsets", "last", "logits", ".out"
 LENGTHS, EMBEDDING = "lengths", "embedding"
-PICTURES, PLACES, POSITIONS = "pictures", "places", "positions"
+PICTURES, PLACES, POSITIONS, VIEWS = "pictures", "places", "positions", "views"
 # The ONNX that graphs are written in: versions, and the domain of onnxruntime's own operators.
 OPSET, IR_VERSION, MICROSOFT = 21, 10, "com.microsoft"
 

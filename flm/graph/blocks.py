@@ -21,9 +21,10 @@ from flm.devices.device import (
     PICTURES,
     PLACES,
     POSITIONS,
+    VIEWS,
     Array,
 )
-from flm.graph import functions, sight
+from flm.graph import functions, sight, views
 from flm.graph.emit import Emitter
 from flm.graph.layers import Layers, Numerics
 from flm.graph.matrices import store_rows
@@ -79,6 +80,7 @@ class Blocks(Layers):
         self.notes: set[str] = set()
         self._epsilon = epsilon
         self.ids = emitter.input(IDS, "int64", ["B", "T"])
+        self._views: str | None = None
         self._last = emitter.input(LAST, "int64", [1])
         self._offsets = offsets = emitter.input(OFFSETS, "int32", ["B"])
         with emitter.scope("frame"):
@@ -104,11 +106,15 @@ class Blocks(Layers):
         stored = self.vector(f"factor.{factor!r}", np.array([factor], np.float32))
         return self.e.op("Mul", [x, stored])[0]
 
-    def embedding(self, matrix: Matrix) -> str:
-        """ids [B,T] to [B,T,K]; a head tied to it shares its bytes. Where a graph sees, tokens that
-        have a place among the rows of pictures are those.
+    def views_attend_both_ways(self) -> None:
+        """From here on attention takes the tokens of each view of this pass together."""
+        self._views = self.e.input(VIEWS, "int64", ["K", 2])
+
+    def embedding(self, matrix: Matrix, scale: float = 1.0) -> str:
+        """ids [B,T] to [B,T,K], times `scale`; a head tied to it shares its bytes. Where a graph
+        sees, tokens that have a place among the rows of pictures are those, as they are.
         """
-        x = self._embedded(matrix)
+        x = self.scaled(self._embedded(matrix), scale)
         if not self.sees:
             return x
         rows = self.e.input(PICTURES, "float32", ["P", matrix.shape[1]])
@@ -242,6 +248,12 @@ class Blocks(Layers):
             assert len(qkv) == 3
             function, attributes["rotary_width"] = sight.turned_attention(), r.width
             inputs += [r.cos, r.sin, sinks, r.turns]
+        elif self._views:
+            assert r
+            assert len(qkv) == 3
+            function = views.viewed_attention(windowed=h.window is not None)
+            attributes |= {"rotary": 1, "no_rows": [0, h.kv_count * h.width]}
+            inputs += [r.cos, r.sin, sinks, self._offsets, self._views]
         else:
             function, attributes["rotary"] = functions.attention(packed=len(qkv) == 1), int(bool(r))
             inputs += [*([r.cos, r.sin] if r else ["", ""]), sinks]

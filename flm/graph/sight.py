@@ -170,3 +170,20 @@ def full_attention() -> "onnx.FunctionProto":
             ),
         ],
     )
+
+
+@cache
+def plain_attention() -> "onnx.FunctionProto":
+    """Every patch attends to all of its row, and nothing turns: query, key and value
+    [rows,N,heads*width].
+    """
+    node = _node(
+        "MultiHeadAttention",
+        ["query", "key", "value"],
+        ["y"],
+        MICROSOFT,
+        num_heads=_ref("int", "num_heads"),
+        scale=_ref("float", "scale"),
+    )
+    inputs = ["query", "key", "value"]
+    return _function("PlainAttention", inputs, ["y"], ["num_heads", "scale"], [node])

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from flm.core.picture import Placed, is_picture
 from flm.core.step import Span
 from flm.core.tensor import TensorSpec
-from flm.devices.device import PICTURES, PLACES, POSITIONS, Array, Buffer, Device
+from flm.devices.device import PICTURES, PLACES, POSITIONS, VIEWS, Array, Buffer, Device
 from flm.runner.eyes import Eyes
 
 Whole = npt.NDArray[np.int64]
@@ -29,11 +29,13 @@ class Seeing:
         self._new_places = device.allocate(TensorSpec(PLACES, (lanes, 1), "int64"))
         self._new_positions = device.allocate(TensorSpec(POSITIONS, (lanes, 3, 1), "int64"))
         self._sight = eyes.sight
+        self._no_views = device.allocate(TensorSpec(VIEWS, (0, 2), "int64"))
         self._nobodys = device.allocate(TensorSpec(PICTURES, (1, eyes.width)))
 
     def inputs(self, spans: Sequence[Span], length: int) -> dict[str, Buffer]:
         """Of a pass over adjacent lanes, `length` tokens each. Raises DeviceFailed."""
         rows: list[Array] = []
+        views: list[tuple[int, int]] = []
         places = self._places(spans, length)
         places.array()[...] = 0
         for lane, span in enumerate(spans):
@@ -44,10 +46,13 @@ class Seeing:
                     before = sum(map(len, rows))
                     numbers = np.arange(before + 1, before + 1 + end - first)
                     places.array()[lane, first - span.start : end - span.start] = numbers
+                    views.append((first - span.start, end - span.start))
                     rows.append(self._eyes.rows(each)[first - each.start : end - each.start])
         found = {PICTURES: self._rows(rows), PLACES: places}
         if self._sight.spread:
             found[POSITIONS] = self._positions(spans, length)
+        if self._sight.whole:
+            found[VIEWS] = self._views(views)
         for buffer in found.values():
             buffer.to_device()
         return found
@@ -65,6 +70,13 @@ class Seeing:
         for lane, span in enumerate(spans):
             positions.array()[lane] = positions_of(span.pictures, span.start, span.start + length)
         return positions
+
+    def _views(self, views: Sequence[tuple[int, int]]) -> Buffer:
+        if not views:
+            return self._no_views
+        buffer = self._device.allocate(TensorSpec(VIEWS, (len(views), 2), "int64"))
+        buffer.array()[...] = views
+        return buffer
 
     def _rows(self, rows: Sequence[Array]) -> Buffer:
         if not rows:

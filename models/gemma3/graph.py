@@ -55,6 +55,8 @@ def emit(source: Source, emitter: Emitter, numerics: Numerics) -> Emitted:
     _check(source, shape, attention)
     w = _weights(source, shape)
     b = Blocks(emitter, numerics, epsilon=shape.epsilon)
+    if b.sees:
+        b.views_attend_both_ways()
     everywhere = Heads(shape.heads, shape.kv_heads, shape.head_width, attention.scale)
     within = replace(everywhere, window=attention.window)
     near = plain_frequencies(replace(shape, rope_base=attention.near_base))
