@@ -45,7 +45,11 @@ FAMILIES: Mapping[str, str] = {
 
 AS_THEY_ARE = ("bert",)  # models whose floats are not rounded
 # Families that take rows of pictures -> the one whose tower.py makes them.
-SEEING: Mapping[str, str] = {"qwen35": "qwen35", "qwen35moe": "qwen35"}
+SEEING: Mapping[str, str] = {
+    "gemma3": "gemma3",
+    "qwen35": "qwen35",
+    "qwen35moe": "qwen35",
+}
 
 
 @dataclass(frozen=True, slots=True)

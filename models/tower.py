@@ -63,11 +63,15 @@ class Tower(Layers):
     def layer(self, x: str, layer: int, attend: Attend) -> str:
         """x [1,N,width] likewise; "mixed" is query, key and value in one."""
         with self.e.scope(f"layers.{layer}"):
-            mixed = self.linear(self.norm(x, "mixer_norm", layer), self.matrix("mixed", layer))
-            attended = attend(self.split(mixed, 3), layer)
+            attended = attend(self._qkv(self.norm(x, "mixer_norm", layer), layer), layer)
             x = self.add(x, self.linear(attended, self.matrix("output", layer)))
             up = self.linear(self.norm(x, "mlp_norm", layer), self.matrix("up", layer))
             return self.add(x, self.linear(self.gelu(up, tanh=True), self.matrix("down", layer)))
+
+    def _qkv(self, x: str, layer: int) -> Sequence[str]:
+        if self.w.has("mixed"):
+            return self.split(self.linear(x, self.matrix("mixed", layer)), 3)
+        return self.linears(x, *(self.matrix(each, layer) for each in ("query", "key", "value")))
 
     def norm(self, x: str, name: str, layer: int = 0) -> str:
         parts = [
@@ -84,6 +88,12 @@ class Tower(Layers):
         columns = self.w.sizes[name][1] or 0
         as_stored = columns % 32 and not self.w.is_gguf
         return self.w.floats(name, layer) if as_stored else self.w.matrix(name, layer)
+
+    def attend(self, qkv: Sequence[str], layer: int) -> str:
+        """All of a row of x [rows,N,width] attend to all of it; nothing turns."""
+        scale = self.s.head_width**-0.5
+        attributes = {"num_heads": self.s.heads, "scale": scale}
+        return self.e.call(sight.plain_attention(), list(qkv), **attributes)[0]
 
     def turned(self, cells: str) -> Attend:
         """All patches attend to all; half of a head's pairs turn by the row and half by the column,
@@ -136,6 +146,7 @@ def sizes_of(s: TowerShape) -> dict[str, tuple[int | None, ...]]:
     return {
         "patch_bias": (s.width,),
         "mixed": (3 * s.width, s.width),
+        **dict.fromkeys(("query", "key", "value"), (s.width, s.width)),
         "output": (s.width, s.width),
         "up": (s.mlp_width, s.width),
         "down": (s.width, s.mlp_width),

@@ -77,7 +77,7 @@ class BoundaryFinder:
     ) -> None:
         self._template = template
         self._sight = sight
-        self._mark = tokenizer.special.get(sight.mark) if sight else None
+        self._mark = tokenizer.added.get(sight.mark) if sight else None
         self._encoder = Encoder(tokenizer, chars_max=chars_max)
         self._heads: list[Head] = []  # the youngest last
         self._lock = Lock()

@@ -20,7 +20,7 @@ class Tokenizer:
     """`vocabulary` is the number of ids; a model may have more logits, whose ids decode to nothing.
 
     `special_ids` are tokens that are not shown, `eos_ids` those of them that end a reply; `special`
-    are ids by text.
+    are ids by text, `added` those and others that are never cut into smaller ones.
     `add_bos`: plain text is to be read after `bos_id` (chat templates write it themselves).
     """
 
@@ -41,6 +41,7 @@ class Tokenizer:
         self.add_bos = self.bos_id is not None and (
             adds if config.add_bos is None else config.add_bos
         )
+        self.added: Mapping[str, int] = {token.content: id_ for id_, token in added.items()}
         special = {token.content: id_ for id_, token in added.items() if token.special}
         self.special: Mapping[str, int] = special
         eos_id = tokenizer.token_to_id(self.eos_token)

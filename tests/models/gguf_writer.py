@@ -28,6 +28,8 @@ def value(item: object) -> bytes:
             return struct.pack("<I", STRING) + string(item)
         case [int(), *_]:
             return struct.pack(f"<IIQ{len(item)}i", ARRAY, INT32, len(item), *item)
+        case [float(), *_]:
+            return struct.pack(f"<IIQ{len(item)}f", ARRAY, FLOAT32, len(item), *item)
         case list():
             texts = b"".join(string(text) for text in item)
             return struct.pack("<IIQ", ARRAY, STRING, len(item)) + texts

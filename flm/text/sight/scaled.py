@@ -8,14 +8,15 @@ import numpy.typing as npt
 from flm.core.picture import Picture, Sight
 
 
-def scaled(picture: Picture, width: int, height: int) -> Picture:
-    """Bicubic, as the reference processors have it."""
+def scaled(picture: Picture, width: int, height: int, *, smooth: bool = True) -> Picture:
+    """Bicubic, or bilinear where a model's reference processor has it so."""
     from PIL import Image
 
     if (width, height) == (picture.width, picture.height):
         return picture
     image = Image.frombytes("RGB", (picture.width, picture.height), picture.rgb)
-    image = image.resize((width, height), Image.Resampling.BICUBIC)
+    how = Image.Resampling.BICUBIC if smooth else Image.Resampling.BILINEAR
+    image = image.resize((width, height), how)
     return Picture(width, height, image.tobytes())
 
 

@@ -1,0 +1,198 @@
+"""Gemma 3's pictures: pixels, the tower's rows and the model's logits are transformers', which lets
+a picture's tokens attend to each other both ways; text that comes with none is read as it was.
+"""
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flm.core.picture import PATCHES, Placed, placed
+from flm.core.step import Span, Step
+from flm.devices.cpu import CpuDevice, open_session
+from flm.errors import BadRequest
+from flm.graph.emit import Emitter, WeightStore
+from flm.graph.layers import Numerics
+from flm.graph.weights.gguf import GgufFile
+from flm.graph.weights.safetensors import SafetensorsFolder
+from flm.memory.lanes import Lanes
+from flm.models.family import Source
+from flm.models.gemma3 import graph, tower
+from flm.prefix.shown import with_pictures
+from flm.runner.eyes import Eyes
+from flm.runner.runner import Runner
+from flm.text.sight import fitted, inputs, views
+from tests.models.drive import FIXTURES, Graph
+from tests.models.gemma_seen import PROMPT, TOKENS, as_mmproj, seeing_folder
+from tests.models.seen import pictures
+
+EXPECTED = np.load(FIXTURES / "gemma3_seen" / "expected.npz")
+EVERY = 4  # of a picture's rows, so many are one that was kept
+NUMBERS = range(len(pictures()))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return seeing_folder(tmp_path_factory.mktemp("gemma"))
+
+
+def eyes_of(source: Source, folder: Path) -> Eyes:
+    emitter = Emitter(WeightStore(folder / "tower.bin"))
+    tower.emit(source, emitter, Numerics(int8_activations=False))
+    emitter.save(folder / "tower.onnx", "tower")
+    session = open_session(str(folder / "tower.onnx"), folder, threads=2)
+    shape = tower.shape(source)
+    return Eyes(session, shape.sight, width=shape.out_width, bytes_max=2**20)
+
+
+class Seeing:
+    """A model that sees, and two lanes to read in."""
+
+    def __init__(self, source: Source, scratch: Path, eyes: Eyes, numerics: Numerics) -> None:
+        emitter = Emitter(WeightStore(scratch / "weights.bin"))
+        emitted = graph.emit(source, emitter, numerics)
+        emitter.save(scratch / "graph.onnx", "seeing")
+        device = CpuDevice(threads=2)
+        lanes = Lanes(device, emitted.layout, count=2, capacity_max=256)
+        program = device.load(scratch / "graph.onnx")
+        self.eyes = eyes
+        self.runner = Runner(
+            program, device, emitted.layout, lanes, vocabulary=emitted.vocabulary, eyes=eyes
+        )
+
+    def read(
+        self, tokens: tuple[int, ...], shown: tuple[Placed, ...], ends: list[int], lane: int = 0
+    ) -> npt.NDArray[Any]:
+        """In passes that end there."""
+        self.runner.restore(lane, [], [])
+        for start, end in pairwise([0, *ends]):
+            logits = self.run(tokens, shown, start, end, lane)
+        return logits
+
+    def run(
+        self, tokens: tuple[int, ...], shown: tuple[Placed, ...], start: int, end: int, lane: int
+    ) -> npt.NDArray[Any]:
+        span = Span(lane, start, tokens[start:end], shown)
+        return self.runner.run(Step((span,), prefill=True))[lane].copy()
+
+    def decode(self, token: int, start: int, shown: tuple[Placed, ...]) -> npt.NDArray[Any]:
+        span = Span(0, start, (token,), shown)
+        return self.runner.run(Step((span,), prefill=False))[0].copy()
+
+
+def shown_at(number: int, eyes: Eyes, start: int = 0) -> Placed:
+    picture = fitted(pictures()[number], eyes.sight, tokens_max=TOKENS, place="it")
+    (view,) = views(picture, eyes.sight, number)
+    return placed(view, start)
+
+
+def prompt_of(eyes: Eyes) -> tuple[tuple[int, ...], tuple[Placed, ...]]:
+    shown: list[Placed] = []
+    for at, each in enumerate(PROMPT):
+        if each < 0:
+            shown.append(shown_at(-each - 1, eyes, at + len(shown) * (TOKENS - 1)))
+    return with_pictures(PROMPT, shown), tuple(shown)
+
+
+@pytest.fixture(scope="module")
+def seeing(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Seeing:
+    source = SafetensorsFolder(folder, quantized=False)
+    scratch = tmp_path_factory.mktemp("seeing")
+    numerics = Numerics(int8_activations=False, sees=True)
+    return Seeing(source, scratch, eyes_of(source, scratch), numerics)
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_pixels_are_the_reference_processors(number: int, seeing: Seeing) -> None:
+    sight = seeing.eyes.sight
+    picture = fitted(pictures()[number], sight, tokens_max=TOKENS, place="it")
+    pixels = np.frombuffer(picture.rgb, np.uint8).reshape(48, 48, 3).astype(int)
+    assert np.abs(pixels - EXPECTED[f"pixels.{number}"].astype(int)).max() <= 1
+    patches = inputs(picture, sight)[PATCHES].reshape(12, 12, 3, 4, 4)
+    colours = np.moveaxis(pixels[12:16, 20:24] / 127.5 - 1, -1, 0)
+    np.testing.assert_allclose(patches[3, 5], colours, atol=1e-6)
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_rows_are_those_of_transformers(number: int, seeing: Seeing) -> None:
+    rows = seeing.eyes.rows(shown_at(number, seeing.eyes))
+    assert rows.shape == (TOKENS, 128)
+    np.testing.assert_allclose(rows[::EVERY], EXPECTED[f"rows.{number}"], atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_an_mmproj_file_gives_the_same_tower(swapped: bool, tmp_path: Path, seeing: Seeing) -> None:
+    eyes = eyes_of(GgufFile(as_mmproj(tmp_path / "mmproj.gguf", swapped=swapped)), tmp_path)
+    assert eyes.sight == seeing.eyes.sight
+    for number in NUMBERS:
+        got, wanted = (each.rows(shown_at(number, each)) for each in (eyes, seeing.eyes))
+        np.testing.assert_allclose(got, wanted, atol=1e-5, rtol=0)
+
+
+def test_logits_of_a_prompt_with_pictures_are_those_of_transformers(seeing: Seeing) -> None:
+    tokens, shown = prompt_of(seeing.eyes)
+    for end, wanted in zip(EXPECTED["ends"], EXPECTED["logits"], strict=True):
+        got = seeing.read(tokens[: end + 1], shown, [end + 1])
+        np.testing.assert_allclose(got, wanted, atol=1e-4, rtol=0)
+    logits, length = seeing.read(tokens, shown, [len(tokens)]), len(tokens)
+    for wanted in EXPECTED["greedy"]:
+        assert logits.argmax() == wanted
+        logits = seeing.decode(int(wanted), length, shown)
+        length += 1
+
+
+@settings(max_examples=20, deadline=None, derandomize=True)
+@given(wanted=st.sets(st.integers(2, 170), max_size=6))
+def test_any_passes_that_keep_pictures_whole_give_the_same_bits(
+    wanted: set[int], seeing: Seeing
+) -> None:
+    tokens, shown = prompt_of(seeing.eyes)
+    ends: list[int] = []
+    for end in sorted(wanted):
+        whole = not any(each.start < end < each.end for each in shown)
+        if whole and end - (ends[-1] if ends else 0) > 1 and end < len(tokens) - 1:
+            ends.append(end)
+    once = seeing.read(tokens, shown, [len(tokens)])
+    assert np.array_equal(seeing.read(tokens, shown, [*ends, len(tokens)], lane=1), once)
+
+
+def test_what_was_read_is_kept_cut_and_gone_on_from_bit_for_bit(seeing: Seeing) -> None:
+    tokens, shown = prompt_of(seeing.eyes)
+    whole = seeing.read(tokens, shown, [len(tokens)])
+    behind = shown[1].end + 1
+    first = seeing.runner.save(0, 0, shown[0].end)
+    second = seeing.runner.save(0, shown[0].end, behind)
+    seeing.runner.restore(1, tokens[:behind], [first, second])
+    assert np.array_equal(seeing.run(tokens, shown, behind, len(tokens), 1), whole)
+    # Cut before the second picture: another stands there, and then the same again.
+    other = shown_at(2, seeing.eyes, shown[1].start)
+    elsewhere = (shown[0], other, *shown[2:])
+    instead = (*tokens[: other.start], *other.ids, *tokens[other.end :])
+    cut = seeing.run(instead, elsewhere, other.start, len(tokens), 1)
+    assert np.array_equal(cut, seeing.read(instead, elsewhere, [len(tokens)]))
+    assert not np.array_equal(cut, whole)
+    assert np.array_equal(seeing.run(tokens, shown, other.start, len(tokens), 1), whole)
+
+
+@pytest.mark.parametrize("row_dtype", ["float32", "float16"])
+def test_text_alone_is_read_bit_for_bit_as_by_a_graph_that_sees_nothing(
+    row_dtype: str, folder: Path, tmp_path: Path, seeing: Seeing
+) -> None:
+    source = SafetensorsFolder(folder)
+    (tmp_path / "blind").mkdir()
+    blind = Graph(source, tmp_path / "blind", int8_activations=True, row_dtype=row_dtype)
+    sighted = Seeing(source, tmp_path, seeing.eyes, Numerics(True, row_dtype, sees=True))
+    ids = tuple(np.load(FIXTURES / "gemma3" / "expected.npz")["ids"].tolist())
+    got = sighted.read(ids, (), [20, len(ids)])
+    assert np.array_equal(got, blind.read(ids, [20, len(ids) - 20]))
+    assert np.array_equal(sighted.decode(300, len(ids), ()), blind.run([300], len(ids))[0])
+
+
+def test_a_picture_that_is_more_tokens_than_one_may_be_is_refused(seeing: Seeing) -> None:
+    with pytest.raises(BadRequest, match="the model reads as 36 tokens, and 35 may be one"):
+        fitted(pictures()[0], seeing.eyes.sight, tokens_max=35, place="messages[0]")
