@@ -16,7 +16,6 @@ from flm.errors import ModelNotFound
 # FastFlowLM's models (name: sizes) whose families have no folder here yet.
 NOT_YET: Mapping[str, str] = {
     "embed-gemma": "300m",
-    "qwen2.5vl-it": "3b",
     "qwen3vl-it": "4b",
     "whisper-v3": "turbo",
     # of its later versions
@@ -29,7 +28,6 @@ NOT_YET: Mapping[str, str] = {
 NEEDS: Mapping[str, str] = {
     "gemma4-12b": "pictures and speech",
     "gemma4e-flash": "pictures and speech",
-    "qwen2.5vl-it": "pictures",
     "qwen3vl-flash": "pictures",
     "qwen3vl-it": "pictures",
     "whisper-v3": "speech",

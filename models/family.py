@@ -32,6 +32,8 @@ FAMILIES: Mapping[str, str] = {
     "llama": "llama",
     "phi3": "phi3",
     "qwen2": "qwen2",
+    "qwen2_5_vl": "qwen25vl",
+    "qwen2vl": "qwen25vl",
     "qwen3": "qwen3",
     "qwen35": "qwen35",
     "qwen35moe": "qwen35moe",
@@ -47,6 +49,7 @@ AS_THEY_ARE = ("bert",)  # models whose floats are not rounded
 # Families that take rows of pictures -> the one whose tower.py makes them.
 SEEING: Mapping[str, str] = {
     "gemma3": "gemma3",
+    "qwen25vl": "qwen25vl",
     "qwen35": "qwen35",
     "qwen35moe": "qwen35",
 }

@@ -56,16 +56,21 @@ def shape_of(
 
 
 def within_window(
-    source: GgufFile | SafetensorsFolder, shape: Shape, *, slides: bool = False
+    source: GgufFile | SafetensorsFolder,
+    shape: Shape,
+    config: Mapping[str, Any] | None = None,
+    *,
+    slides: bool = False,
 ) -> Shape:
     """A context no longer than the window of its attention, within which nothing is cut off;
-    `slides` is whether a folder's attention has one where its config.json does not say.
+    `config` as for shape_of; `slides` is whether a folder's attention has one where that does not
+    say.
     """
     if isinstance(source, GgufFile):
         architecture = source.text("general.architecture")
         window = source.number(f"{architecture}.attention.sliding_window", 0)
     else:
-        config = source.config
+        config = source.config if config is None else config
         slides = config.get("use_sliding_window", slides)
         if isinstance(kinds := config.get("layer_types"), list):
             slides = slides and "sliding_attention" in kinds

@@ -12,9 +12,9 @@ import numpy as np
 
 from flm.core.json_file import read_json_object
 from flm.core.picture import Colour, Sight
-from flm.devices.device import Array
+from flm.devices.device import EMBEDDING, Array
 from flm.errors import BadModelFile
-from flm.graph import sight
+from flm.graph import functions, sight
 from flm.graph.emit import Emitter
 from flm.graph.layers import Layers, Numerics
 from flm.graph.weights.blocks import Matrix, dense
@@ -32,7 +32,9 @@ Attend = Callable[[Sequence[str], int], str]
 
 @dataclass(frozen=True, slots=True)
 class TowerShape:
-    """`out_width` is that of the rows it makes, with all their parts."""
+    """`out_width` is that of the rows it makes, with all their parts. Norms that are `rms` take no
+    mean and have no bias; `gated` is its MLP.
+    """
 
     layers: int
     width: int
@@ -41,6 +43,8 @@ class TowerShape:
     out_width: int
     sight: Sight
     epsilon: float = 1e-6  # of its norms
+    rms: bool = False
+    gated: bool = False
 
     @property
     def head_width(self) -> int:
@@ -61,12 +65,18 @@ class Tower(Layers):
         self.w, self.s = weights, shape
 
     def layer(self, x: str, layer: int, attend: Attend) -> str:
-        """x [1,N,width] likewise; "mixed" is query, key and value in one."""
+        """x [1,N,width] likewise; "mixed" is query, key and value in one, if a file has them so."""
         with self.e.scope(f"layers.{layer}"):
             attended = attend(self._qkv(self.norm(x, "mixer_norm", layer), layer), layer)
             x = self.add(x, self.linear(attended, self.matrix("output", layer)))
-            up = self.linear(self.norm(x, "mlp_norm", layer), self.matrix("up", layer))
-            return self.add(x, self.linear(self.gelu(up, tanh=True), self.matrix("down", layer)))
+            bent = self._bent(self.norm(x, "mlp_norm", layer), layer)
+            return self.add(x, self.linear(bent, self.matrix("down", layer)))
+
+    def _bent(self, x: str, layer: int) -> str:
+        up = self.matrix("up", layer)
+        if not self.s.gated:
+            return self.gelu(self.linear(x, up), tanh=True)
+        return self.e.call(functions.swiglu(), self.linears(x, self.matrix("gate", layer), up))[0]
 
     def _qkv(self, x: str, layer: int) -> Sequence[str]:
         if self.w.has("mixed"):
@@ -74,6 +84,9 @@ class Tower(Layers):
         return self.linears(x, *(self.matrix(each, layer) for each in ("query", "key", "value")))
 
     def norm(self, x: str, name: str, layer: int = 0) -> str:
+        if self.s.rms:
+            weight = self.vector(self.w.name(name, layer), self.w.vector(name, layer))
+            return self.e.call(functions.rms_norm(), [x, weight], epsilon=self.s.epsilon)[0]
         parts = [
             self.vector(self.w.name(part, layer), self.w.vector(part, layer))
             for part in (name, f"{name}_bias")
@@ -95,9 +108,20 @@ class Tower(Layers):
         attributes = {"num_heads": self.s.heads, "scale": scale}
         return self.e.call(sight.plain_attention(), list(qkv), **attributes)[0]
 
-    def turned(self, cells: str) -> Attend:
-        """All patches attend to all; half of a head's pairs turn by the row and half by the column,
-        `cells` [N,2].
+    def merged(self, x: str) -> None:
+        """Rows of x [1,N,width], those of a cell as one, to the text model's width: the output."""
+        blocks = self.e.constant([-1, self.s.merged_width])
+        (x,) = self.e.op("Reshape", [self.norm(x, "norm"), blocks])
+        bent = self.gelu(self.linear(x, self.matrix("merge_up")), tanh=False)
+        self.linear(bent, self.matrix("merge_down"), output=EMBEDDING)
+        self.e.output(EMBEDDING, "float32", ["M", self.s.out_width])
+
+    def turned(
+        self, cells: str, windows: Sequence[str] = (), is_full: Sequence[bool] = ()
+    ) -> Attend:
+        """Half of a head's pairs turn by the row and half by the column, `cells` [N,2]. All patches
+        attend to all; or, at layers that are not full, within `windows`: what a graph has of those
+        (sight.window_attention).
         """
         pairs = self.s.head_width // 2
         steps: Array = ROTARY_BASE ** (-np.arange(0, pairs, 2) / pairs)
@@ -113,13 +137,16 @@ class Tower(Layers):
         (turns,) = self.e.op("Unsqueeze", [turns, self.e.constant([0])])
 
         def attend(qkv: Sequence[str], layer: int) -> str:
-            return self.e.call(
-                sight.full_attention(),
-                [*qkv, cos, sin, turns],
-                num_heads=self.s.heads,
-                width=self.s.head_width,
-                scale=self.s.head_width**-0.5,
-            )[0]
+            inputs = [*qkv, cos, sin, turns]
+            attributes: dict[str, Any] = {
+                "num_heads": self.s.heads,
+                "width": self.s.head_width,
+                "scale": self.s.head_width**-0.5,
+            }
+            if not windows or is_full[layer]:
+                return self.e.call(sight.full_attention(), inputs, **attributes)[0]
+            attributes["flat"] = [1, -1, self.s.width]
+            return self.e.call(sight.window_attention(), [*inputs, *windows], **attributes)[0]
 
         return attend
 
@@ -138,7 +165,8 @@ def patch_matrix(w: Weights, s: TowerShape) -> Matrix:
     if any(frame.size != s.width * size for frame in frames):
         raise contradiction(w.source.path, f"tensor {w.name('patch')} is not {s.width} patches")
     summed: Array = np.asarray(sum(frame.reshape(s.width, size) for frame in frames))
-    return replace(dense("tower.patch", summed), bias=w.vector("patch_bias"))
+    bias = w.vector("patch_bias") if w.has("patch_bias") else None
+    return replace(dense("tower.patch", summed), bias=bias)
 
 
 def sizes_of(s: TowerShape) -> dict[str, tuple[int | None, ...]]:
@@ -198,13 +226,12 @@ def processor(source: Source) -> Mapping[str, Any]:
     )
 
 
-def colours(source: Source, usual: Colour) -> tuple[Colour, Colour]:
-    """Mean and deviation of a colour, as the file says, or else both `usual`."""
+def colours(source: Source, mean: Colour, deviation: Colour | None = None) -> tuple[Colour, Colour]:
+    """Mean and deviation of a colour, as the file says, or else these, which may be one."""
     said = source.metadata if isinstance(source, GgufFile) else processor(source)
     prefix = "clip.vision." if isinstance(source, GgufFile) else ""
-    mean, deviation = (
-        _colour(said.get(prefix + key, usual)) for key in ("image_mean", "image_std")
-    )
+    deviation = _colour(said.get(prefix + "image_std", deviation or mean))
+    mean = _colour(said.get(prefix + "image_mean", mean))
     if min(deviation) <= 0:
         raise contradiction(source.path, f"colours with a deviation of {deviation}")
     return mean, deviation

@@ -12,6 +12,7 @@ from struct import unpack
 FIRST_ID = 2**30  # ids from here on are pictures'
 # What a tower's graph takes, by name; which of them, its kind says.
 PATCHES, CORNERS, SHARES, CELLS = "patches", "corners", "shares", "cells"
+WINDOWS, COUNTS, SEATS = "windows", "counts", "seats"
 
 Colour = tuple[float, float, float]
 
@@ -35,7 +36,8 @@ class Sight:
     """How a model sees. It lies in a bundle as JSON: one without all of these fields is stale.
 
     `kind` names who makes pictures fit and cuts them (flm/text/sight). A cell of `merge` by `merge`
-    patches of `patch` pixels a side is a token; `side` is that of a tower's table of places.
+    patches of `patch` pixels a side is a token; `side` is that of a tower's table of places, or of
+    the windows within which its patches attend, in patches.
     `pixels_min` and `pixels_max`: of a picture as the model is used to them. A colour, from 0 to 1,
     is given less `mean`, over `deviation`.
 

@@ -173,14 +173,20 @@ class Blocks(Layers):
         )
         return Rotary(cos, sin)
 
-    def rotary_seen(self, r: Rotary, sections: Sequence[int], width: int) -> Rotary:
-        """The same where a token has three positions: of its pairs of values the first turn by when
-        it comes, and every third of them by its row or its column in a picture, as many as
-        `sections` say (interleaved MRoPE). Alike for tokens of a text, whose three are one.
+    def rotary_seen(
+        self, r: Rotary, sections: Sequence[int], width: int, *, interleaved: bool = True
+    ) -> Rotary:
+        """The same where a token has three positions (MRoPE): as many of its pairs of values as
+        `sections` say turn by when it comes, by its row and by its column in a picture, by turns
+        (and the last by when it comes) or, if not interleaved, one section after the other. Alike
+        for tokens of a text, whose three positions are one.
         """
         which = np.zeros(width // 2, np.int64)
-        for axis in (1, 2):
-            which[axis : 3 * sections[axis] : 3] = axis
+        if interleaved:
+            for axis in (1, 2):
+                which[axis : 3 * sections[axis] : 3] = axis
+        else:
+            which[:] = np.repeat(np.arange(3), sections)
         chosen = np.eye(3, dtype=np.float32)[which].T.reshape(1, 3, 1, -1)
         mask = self.vector("rotary.axes", np.ascontiguousarray(chosen))
         positions = self.e.input(POSITIONS, "int64", ["B", 3, "T"])
@@ -226,6 +232,8 @@ class Blocks(Layers):
             q, k, v = self.linears(x, *parts)
             q, k = self.head_norm(q, h.count, *norms[0]), self.head_norm(k, h.kv_count, *norms[1])
             return self.attend([q, k, v], index, h, r)
+        if r and r.turns:  # by what turns them one by one
+            return self.attend(self.linears(x, *parts), index, h, r)
         packed = len({matrix.format for matrix in parts}) == 1
         qkv = [self.linear(x, *parts)] if packed else [self.linear(x, part) for part in parts]
         return self.attend(qkv, index, h, r)

@@ -142,7 +142,64 @@ def full_attention() -> "onnx.FunctionProto":
     """Every patch attends to all: query, key and value [1,N,heads*width]; half of a head's pairs
     turn by the row and half by the column: cos and sin [N, width/2], turns [1,N].
     """
-    turned = [
+    attend = _node(
+        "MultiHeadAttention",
+        ["query_turned", "key_turned", "value"],
+        ["y"],
+        MICROSOFT,
+        num_heads=_ref("int", "num_heads"),
+        scale=_ref("float", "scale"),
+    )
+    return _function(
+        "FullAttention",
+        ["query", "key", "value", "cos", "sin", "turns"],
+        ["y"],
+        ["num_heads", "width", "scale"],
+        [*_turned(), attend],
+    )
+
+
+@cache
+def window_attention() -> "onnx.FunctionProto":
+    """FullAttention, but a patch attends to those of its window: windows [W,S] are numbers of
+    patches, of which counts [W] int32 come first and the others do not count; seats [N] is where in
+    these each patch is. `flat` is [1, -1, heads*width].
+    """
+    parts = {"query": "query_turned", "key": "key_turned", "value": "value"}
+    return _function(
+        "WindowAttention",
+        ["query", "key", "value", "cos", "sin", "turns", "windows", "counts", "seats"],
+        ["y"],
+        ["num_heads", "width", "scale", "flat"],
+        [
+            *_turned(),
+            _node("Constant", [], ["first_axis"], value_ints=[0]),
+            *[
+                node
+                for part, turned in parts.items()
+                for node in (
+                    _node("Squeeze", [turned, "first_axis"], [f"{part}_patches"]),
+                    _node("Gather", [f"{part}_patches", "windows"], [f"{part}_windows"]),
+                )
+            ],
+            _node(
+                "MultiHeadAttention",
+                [*[f"{part}_windows" for part in parts], "", "counts"],
+                ["attended"],
+                MICROSOFT,
+                num_heads=_ref("int", "num_heads"),
+                scale=_ref("float", "scale"),
+            ),
+            _node("Constant", [], ["flat"], value_ints=_ref("ints", "flat")),
+            _node("Reshape", ["attended", "flat"], ["seated"]),
+            _node("Gather", ["seated", "seats"], ["y"], axis=1),
+        ],
+    )
+
+
+def _turned() -> list["onnx.NodeProto"]:
+    """Query and key by cos and sin."""
+    return [
         _node(
             "RotaryEmbedding",
             [part, "turns", "cos", "sin"],
@@ -153,23 +210,6 @@ def full_attention() -> "onnx.FunctionProto":
         )
         for part in ("query", "key")
     ]
-    return _function(
-        "FullAttention",
-        ["query", "key", "value", "cos", "sin", "turns"],
-        ["y"],
-        ["num_heads", "width", "scale"],
-        [
-            *turned,
-            _node(
-                "MultiHeadAttention",
-                ["query_turned", "key_turned", "value"],
-                ["y"],
-                MICROSOFT,
-                num_heads=_ref("int", "num_heads"),
-                scale=_ref("float", "scale"),
-            ),
-        ],
-    )
 
 
 @cache

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from flm.core.picture import CELLS, CORNERS, PATCHES, SHARES, Sight
-from flm.devices.device import EMBEDDING
 from flm.errors import UnsupportedModel
 from flm.graph import sight
 from flm.graph.emit import Emitter
@@ -111,7 +110,7 @@ def emit(source: Source, emitter: Emitter, numerics: Numerics) -> None:
     attend = t.turned(emitter.input(CELLS, "int64", ["N", 2]))
     for layer in range(s.layers):
         x = t.layer(x, layer, attend)
-    _merged(t, x)
+    t.merged(x)
 
 
 def _places(t: Tower) -> str:
@@ -121,14 +120,6 @@ def _places(t: Tower) -> str:
     places = t.w.vector("places").reshape(-1, t.s.width)
     table = t.vector(t.w.name("places"), places)
     return t.e.call(sight.corners(), [table, corners, shares])[0]
-
-
-def _merged(t: Tower, x: str) -> None:
-    blocks = t.e.constant([-1, t.s.merged_width])
-    (x,) = t.e.op("Reshape", [t.norm(x, "norm"), blocks])
-    bent = t.gelu(t.linear(x, t.matrix("merge_up")), tanh=False)
-    t.linear(bent, t.matrix("merge_down"), output=EMBEDDING)
-    t.e.output(EMBEDDING, "float32", ["M", t.s.out_width])
 
 
 def _sizes(s: TowerShape) -> dict[str, tuple[int | None, ...]]:

@@ -8,31 +8,24 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 
-from flm.core.picture import PATCHES, Picture, Placed, Sight, placed
+from flm.core.picture import PATCHES
 from flm.core.step import Span, Step
-from flm.devices.cpu import CpuDevice, open_session
 from flm.errors import BadModelFile, PassCancelled
 from flm.graph.bundle import MANIFEST, Bundle, StaleBundle
-from flm.graph.emit import Emitter, WeightStore
 from flm.graph.layers import Numerics
 from flm.graph.weights.gguf import GgufFile
 from flm.graph.weights.safetensors import SafetensorsFolder
-from flm.memory.lanes import Lanes
 from flm.models.compile import prepare
-from flm.models.family import Source, family_of
-from flm.models.qwen35 import tower
 from flm.models.qwen35.tower import GGUF, HUGGING_FACE
-from flm.prefix.shown import with_pictures
 from flm.runner.eyes import Eyes
-from flm.runner.runner import Runner
-from flm.text.sight import fitted, inputs, views
+from flm.text.sight import fitted, inputs
 from tests.models.drive import FIXTURES, Graph, unpacked
 from tests.models.gguf_writer import write_gguf
 from tests.models.rewritten import published
-from tests.models.seen import PROMPT, pictures, with_tower
+from tests.models.seeing import Seeing, blindfolded, eyes_of, prompt_of, runner_of, shown_at
+from tests.models.seen import pictures, with_tower
 
 R1 = FIXTURES / "qwen35_r1"
 EXPECTED = np.load(FIXTURES / "qwen35_seen" / "expected.npz")
@@ -44,65 +37,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = GgufFile(R1 / "qwen35_r1.Q4_1.gguf")
     place = tmp_path_factory.mktemp("seen") / "hf"
     return with_tower(published(file, R1 / "hf" / "config.json", place))
-
-
-def eyes_of(source: Source, folder: Path, *, bytes_max: int = 2**20) -> Eyes:
-    emitter = Emitter(WeightStore(folder / "tower.bin"))
-    shape = tower.shape(source)
-    tower.emit(source, emitter, Numerics(int8_activations=False))
-    emitter.save(folder / "tower.onnx", "tower")
-    session = open_session(str(folder / "tower.onnx"), folder, threads=2)
-    return Eyes(session, shape.sight, width=shape.out_width, bytes_max=bytes_max)
-
-
-def runner_of(source: Source, scratch: Path, numerics: Numerics, eyes: Eyes) -> Runner:
-    """With two lanes."""
-    emitter = Emitter(WeightStore(scratch / "weights.bin"))
-    _, family = family_of(source)
-    emitted = family.emit(source, emitter, numerics)
-    emitter.save(scratch / "graph.onnx", "seeing")
-    device = CpuDevice(threads=2)
-    lanes = Lanes(device, emitted.layout, count=2, capacity_max=256)
-    program = device.load(scratch / "graph.onnx")
-    return Runner(program, device, emitted.layout, lanes, vocabulary=emitted.vocabulary, eyes=eyes)
-
-
-def shown_at(start: int, picture: Picture, sight: Sight, *, tokens_max: int = 48) -> Placed:
-    fit = fitted(picture, sight, tokens_max=tokens_max, place="it")
-    (view,) = views(fit, sight, 0)
-    return placed(view, start)
-
-
-class Seeing:
-    """A model that sees, and lanes to read in."""
-
-    def __init__(self, folder: Path, scratch: Path) -> None:
-        source = SafetensorsFolder(folder, quantized=False)
-        self.eyes = eyes_of(source, scratch)
-        self.runner = runner_of(source, scratch, Numerics(False, sees=True), self.eyes)
-
-    def read(
-        self, tokens: tuple[int, ...], shown: tuple[Placed, ...], chunks: list[int], lane: int = 0
-    ) -> npt.NDArray[Any]:
-        self.runner.restore(lane, [], [])
-        start = 0
-        for length in chunks:
-            span = Span(lane, start, tokens[start : start + length], shown)
-            logits = self.runner.run(Step((span,), prefill=True))[lane].copy()
-            start += length
-        return logits
-
-
-def prompt_of(eyes: Eyes) -> tuple[tuple[int, ...], tuple[Placed, ...]]:
-    made = pictures()
-    shown: list[Placed] = []
-    further = 0
-    for at, each in enumerate(PROMPT):
-        if each < 0:
-            picture = made[-each - 1]
-            shown.append(shown_at(at + further, picture, eyes.sight, tokens_max=1024))
-            further += shown[-1].end - shown[-1].start - 1
-    return with_pictures(PROMPT, shown), tuple(shown)
 
 
 @pytest.fixture(scope="module")
@@ -128,7 +62,8 @@ def test_rows_are_those_of_transformers(number: int, seeing: Seeing) -> None:
 
 
 def test_an_mmproj_file_gives_the_same_tower(folder: Path, tmp_path: Path, seeing: Seeing) -> None:
-    eyes = eyes_of(GgufFile(as_mmproj(folder, tmp_path / "mmproj.gguf")), tmp_path)
+    mmproj = GgufFile(as_mmproj(folder, tmp_path / "mmproj.gguf"))
+    eyes = eyes_of(mmproj, tmp_path, family="qwen35")
     for picture in pictures():
         shown = shown_at(0, picture, eyes.sight)
         np.testing.assert_allclose(eyes.rows(shown), seeing.eyes.rows(shown), atol=1e-5, rtol=0)
@@ -164,18 +99,12 @@ def test_text_alone_is_read_bit_for_bit_as_by_a_graph_that_sees_nothing(
     (tmp_path / "blind").mkdir()
     blind = Graph(source, tmp_path / "blind", int8_activations=True, row_dtype=row_dtype)
     numerics = Numerics(True, row_dtype, sees=True)
-    runner = runner_of(source, tmp_path, numerics, _blindfolded(blind.emitted.width))
+    runner = runner_of(source, tmp_path, numerics, blindfolded(blind.emitted.width))
     ids = tuple(np.load(FIXTURES / name / "expected.npz")["ids"].tolist())
     got = runner.run(Step((Span(0, 0, ids),), prefill=True))[0]
     assert np.array_equal(got, blind.read(ids, [len(ids)]))
     got = runner.run(Step((Span(0, len(ids), (300,)),), prefill=False))[0]
     assert np.array_equal(got, blind.run([300], len(ids))[0])
-
-
-def _blindfolded(width: int) -> Eyes:
-    """For who is shown no pictures."""
-    sight = Sight("cells", 4, 2, 4, 64, 64, placeholder="", mark="", spread=True)
-    return Eyes(None, sight, width=width, bytes_max=0)  # type: ignore[arg-type]
 
 
 def test_a_picture_is_encoded_once_while_its_rows_fit(folder: Path, tmp_path: Path) -> None:

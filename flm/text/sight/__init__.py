@@ -6,7 +6,7 @@ from typing import Any, Protocol
 import numpy.typing as npt
 
 from flm.core.picture import Picture, Sight, View
-from flm.text.sight import cells, square
+from flm.text.sight import cells, square, windows
 
 Array = npt.NDArray[Any]
 
@@ -19,7 +19,7 @@ class Cutter(Protocol):
     def inputs(self, picture: Picture, sight: Sight) -> Mapping[str, Array]: ...
 
 
-CUTTERS: Mapping[str, Cutter] = {"cells": cells, "square": square}
+CUTTERS: Mapping[str, Cutter] = {"cells": cells, "square": square, "windows": windows}
 
 
 def fitted(picture: Picture, sight: Sight, *, tokens_max: int, place: str) -> Picture:

@@ -65,24 +65,34 @@ def _whole(side: float, cell: int) -> int:
 
 
 def inputs(picture: Picture, sight: Sight) -> Mapping[str, Array]:
-    """Of N patches of a fitted picture, in blocks of those that merge: their `patches`
-    [N, 3 * patch * patch], the four `corners` [N, 4] in the table of places that each lies between
-    and their `shares` [N, 4], and its row and column, `cells` [N, 2].
+    """Of N patches of a fitted picture: what `cut` gives, `patches` and `cells`; and the four
+    `corners` [N, 4] in the table of places that each lies between, and their `shares` [N, 4].
     """
-    patch, merge, side = sight.patch, sight.merge, sight.side
-    rows, columns = picture.height // patch, picture.width // patch
-    values = colours(picture, sight).reshape(rows, patch, columns, patch, 3)
-    cells = np.stack(np.meshgrid(np.arange(rows), np.arange(columns), indexing="ij"), axis=-1)
-    places = [np.linspace(0, side - 1, count, dtype=np.float32) for count in (rows, columns)]
+    side, merge = sight.side, sight.merge
+    counts = picture.height // sight.patch, picture.width // sight.patch
+    places = [np.linspace(0, side - 1, count, dtype=np.float32) for count in counts]
     tops, lefts = (np.floor(each).astype(np.int64) for each in places)
     below, right = (np.minimum(each + 1, side - 1) for each in (tops, lefts))
     down, along = places[0] - tops, places[1] - lefts
     corners = [y[:, None] * side + x for y in (tops, below) for x in (lefts, right)]
     shares = [y[:, None] * x for y in (1 - down, down) for x in (1 - along, along)]
     return {
-        PATCHES: _in_blocks(values.transpose(0, 2, 4, 1, 3).reshape(rows, columns, -1), merge),
+        **cut(picture, sight),
         CORNERS: _in_blocks(np.stack(corners, axis=-1), merge),
         SHARES: _in_blocks(np.stack(shares, axis=-1).astype(np.float32), merge),
+    }
+
+
+def cut(picture: Picture, sight: Sight) -> dict[str, Array]:
+    """N `patches` [N, 3 * patch * patch] of a fitted picture, in blocks of those that merge, and
+    the row and column of each, `cells` [N, 2].
+    """
+    patch, merge = sight.patch, sight.merge
+    rows, columns = picture.height // patch, picture.width // patch
+    values = colours(picture, sight).reshape(rows, patch, columns, patch, 3)
+    cells = np.stack(np.meshgrid(np.arange(rows), np.arange(columns), indexing="ij"), axis=-1)
+    return {
+        PATCHES: _in_blocks(values.transpose(0, 2, 4, 1, 3).reshape(rows, columns, -1), merge),
         CELLS: _in_blocks(cells, merge),
     }
 

@@ -1,0 +1,180 @@
+"""Qwen2.5-VL: patches, the tower's rows and the model's logits are transformers', from the folders
+it is published in and from a GGUF with its mmproj file.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from flm.core.picture import CELLS, COUNTS, PATCHES, SEATS, WINDOWS, Picture, Sight
+from flm.core.step import Span, Step
+from flm.errors import BadModelFile
+from flm.graph.layers import Numerics
+from flm.graph.weights.gguf import GgufFile
+from flm.graph.weights.safetensors import SafetensorsFolder
+from flm.models.compile import prepare
+from flm.models.family import Source
+from flm.models.qwen25vl import tower
+from flm.text.sight import fitted, inputs
+from tests.models.drive import FIXTURES, Graph
+from tests.models.seeing import Seeing, blindfolded, eyes_of, prompt_of, runner_of, shown_at
+from tests.models.seen import pictures
+from tests.models.seen_qwen25vl import as_mmproj, as_qwen2vl, folder_of, text_file
+
+EXPECTED = np.load(FIXTURES / "qwen25vl_seen" / "expected.npz")
+NUMBERS = range(len(pictures()))
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> GgufFile:
+    return text_file(tmp_path_factory.mktemp("text"))
+
+
+@pytest.fixture(scope="module")
+def folder(text: GgufFile, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return folder_of(text, tmp_path_factory.mktemp("published") / "hf")
+
+
+def seeing_of(source: Source, tower: Source, scratch: Path) -> Seeing:
+    found = Seeing.__new__(Seeing)
+    found.eyes = eyes_of(tower, scratch, family="qwen25vl")
+    found.runner = runner_of(source, scratch, Numerics(False, sees=True), found.eyes)
+    return found
+
+
+@pytest.fixture(scope="module", params=["published", "moved", "gguf"])
+def seeing(
+    request: pytest.FixtureRequest,
+    text: GgufFile,
+    folder: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Seeing:
+    scratch = tmp_path_factory.mktemp(request.param)
+    if request.param == "gguf":
+        mmproj = GgufFile(as_mmproj(folder, scratch / "mmproj.gguf"))
+        return seeing_of(GgufFile(as_qwen2vl(text, scratch / "text.gguf")), mmproj, scratch)
+    if request.param == "moved":
+        return Seeing(folder_of(text, scratch / "hf", nested=True), scratch)
+    return Seeing(folder, scratch)
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_patches_are_the_reference_processors(number: int, seeing: Seeing) -> None:
+    sight = seeing.eyes.sight
+    picture = fitted(pictures()[number], sight, tokens_max=1024, place="it")
+    patches = inputs(picture, sight)[PATCHES].reshape(-1, 3, sight.patch**2)
+    levels = patches * np.array(sight.deviation)[:, None] + np.array(sight.mean)[:, None]
+    wanted = EXPECTED[f"patches.{number}"].astype(np.float32)
+    assert np.abs(levels.reshape(wanted.shape) * 255 - wanted).max() <= 1
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_rows_are_those_of_transformers(number: int, seeing: Seeing) -> None:
+    shown = shown_at(0, pictures()[number], seeing.eyes.sight, tokens_max=1024)
+    rows = seeing.eyes.rows(shown)
+    np.testing.assert_allclose(rows, EXPECTED[f"rows.{number}"], atol=1e-4, rtol=0)
+
+
+def test_logits_of_a_prompt_with_pictures_are_those_of_transformers(seeing: Seeing) -> None:
+    tokens, shown = prompt_of(seeing.eyes)
+    for end, wanted in zip(EXPECTED["ends"], EXPECTED["logits"], strict=True):
+        got = seeing.read(tokens[: end + 1], shown, [end + 1])
+        np.testing.assert_allclose(got, wanted, atol=1e-4, rtol=0)
+    logits, length = seeing.read(tokens, shown, [len(tokens)]), len(tokens)
+    for wanted in EXPECTED["greedy"]:
+        assert logits.argmax() == wanted
+        span = Span(0, length, (int(wanted),), shown)
+        logits = seeing.runner.run(Step((span,), prefill=False))[0]
+        length += 1
+
+
+def test_any_chunking_gives_the_same_bits_even_within_pictures(seeing: Seeing) -> None:
+    tokens, shown = prompt_of(seeing.eyes)
+    wanted = seeing.read(tokens, shown, [len(tokens)])
+    for chunks in ([2, 2, 5, len(tokens) - 9], [20, len(tokens) - 22, 2]):
+        assert np.array_equal(seeing.read(tokens, shown, chunks), wanted)
+
+
+@pytest.mark.parametrize("cut", [3, 20, 70])
+def test_a_snapshot_from_before_or_within_pictures_goes_on_bit_for_bit(
+    cut: int, seeing: Seeing
+) -> None:
+    tokens, shown = prompt_of(seeing.eyes)
+    wanted = seeing.read(tokens, shown, [len(tokens)])
+    seeing.read(tokens[:cut], shown, [cut])
+    kept = seeing.runner.save(0, 0, cut)
+    seeing.runner.restore(1, tokens[:cut], [kept])
+    rest = Span(1, cut, tokens[cut:], shown)
+    assert np.array_equal(seeing.runner.run(Step((rest,), prefill=True))[1], wanted)
+
+
+@pytest.mark.parametrize("row_dtype", ["float32", "float16"])
+def test_text_alone_is_read_bit_for_bit_as_by_a_graph_that_sees_nothing(
+    row_dtype: str, folder: Path, tmp_path: Path
+) -> None:
+    source = SafetensorsFolder(folder)
+    (tmp_path / "blind").mkdir()
+    blind = Graph(source, tmp_path / "blind", int8_activations=True, row_dtype=row_dtype)
+    numerics = Numerics(True, row_dtype, sees=True)
+    runner = runner_of(source, tmp_path, numerics, blindfolded(blind.emitted.width))
+    ids = tuple(np.load(FIXTURES / "qwen2" / "expected.npz")["ids"].tolist())
+    got = runner.run(Step((Span(0, 0, ids),), prefill=True))[0]
+    assert np.array_equal(got, blind.read(ids, [len(ids)]))
+    got = runner.run(Step((Span(0, len(ids), (300,)),), prefill=False))[0]
+    assert np.array_equal(got, blind.run([300], len(ids))[0])
+
+
+def test_text_alone_is_read_as_by_qwen2(text: GgufFile, tmp_path: Path) -> None:
+    renamed = GgufFile(as_qwen2vl(text, tmp_path / "text.gguf"))
+    ids = np.load(FIXTURES / "qwen2" / "expected.npz")["ids"]
+    for name in ("vl", "plain"):
+        (tmp_path / name).mkdir()
+    vl, plain = Graph(renamed, tmp_path / "vl"), Graph(text, tmp_path / "plain")
+    np.testing.assert_allclose(
+        vl.read(ids, [len(ids)]), plain.read(ids, [len(ids)]), atol=1e-4, rtol=0
+    )
+
+
+def test_a_gguf_file_sees_by_the_tower_beside_it(
+    text: GgufFile, folder: Path, tmp_path: Path
+) -> None:
+    file = as_qwen2vl(text, tmp_path / "text.gguf")
+    as_mmproj(folder, tmp_path / "mmproj-F32.gguf")
+    sight = prepare(file, tmp_path / "bundle").sight
+    assert sight
+    assert (sight.kind, sight.side, sight.spread) == ("windows", 6, True)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"clip.vision.n_wa_pattern": 0},
+        {"clip.vision.window_size": 7},
+        {"clip.vision.image_std": "none"},
+        {"clip.vision.attention.head_count": 3},
+    ],
+)
+def test_a_tower_that_contradicts_itself_is_refused(
+    changes: dict[str, object], folder: Path, tmp_path: Path
+) -> None:
+    file = GgufFile(as_mmproj(folder, tmp_path / "mmproj.gguf", **changes))
+    with pytest.raises(BadModelFile, match="mmproj"):
+        tower.shape(file)
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(8, 8), (2, 30), (16, 24), (22, 10), (6, 2)])
+def test_windows_are_squares_that_have_every_patch_once(rows: int, columns: int) -> None:
+    sight = Sight("windows", 2, 2, 8, 4, 2**20, placeholder="", mark="", spread=True)
+    picture = Picture(2 * columns, 2 * rows, bytes(12 * rows * columns))
+    given = inputs(picture, sight)
+    windows, counts, seats = given[WINDOWS], given[COUNTS], given[SEATS]
+    assert counts.sum() == rows * columns
+    assert sorted(np.concatenate([w[:n] for w, n in zip(windows, counts, strict=True)])) == sorted(
+        range(rows * columns)
+    )
+    assert np.array_equal(windows.reshape(-1)[seats], np.arange(rows * columns))
+    for window, count in zip(windows, counts, strict=True):
+        squares = given[CELLS][window[:count]] // 8
+        assert (squares == squares[0]).all()
+        assert (seats[window[:count]] % 64 < count).all()
