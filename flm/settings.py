@@ -22,7 +22,9 @@ SYSTEM = ("merge", "strict")
 DEVELOPER = ("inplace", "into-system", "after-system", "one-after-system", "reject")
 DURATION_S_MAX = 10 * 365 * 86_400.0
 _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
-_DURATION_PART = re.compile(r"(\d{1,12}(?:\.\d{1,12})?)(ms|s|m|h)")
+_WHOLE = re.compile(r"-?[0-9]{1,18}")
+_REAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
+_DURATION_PART = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,12})?)(ms|s|m|h)")
 _DURATION = re.compile(rf"(-?)((?:{_DURATION_PART.pattern})*)")
 KUBERNETES = ("FLM_SERVICE_", "FLM_PORT")  # what it sets for a service called flm
 
@@ -352,7 +354,25 @@ def _number(value: object, *, whole: bool) -> int | float:
         raise ValueError(value)
     if whole and isinstance(value, float):
         raise ValueError(value)
-    return int(value) if whole else float(value)
+    if isinstance(value, str):
+        return whole_number(value.strip()) if whole else real_number(value.strip())
+    return value if whole else float(value)
+
+
+def whole_number(text: str) -> int:
+    """In decimal, and nothing else: Python's own takes 4_2 and digits of any script. Raises
+    ValueError.
+    """
+    if not _WHOLE.fullmatch(text):
+        raise ValueError(text)
+    return int(text)
+
+
+def real_number(text: str) -> float:
+    """The same, with a fraction or an exponent."""
+    if not _REAL.fullmatch(text):
+        raise ValueError(text)
+    return float(text)
 
 
 def duration_s(value: object) -> float | None:
@@ -362,7 +382,7 @@ def duration_s(value: object) -> float | None:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise ValueError(value)
     try:
-        seconds = float(value)
+        seconds = real_number(value.strip()) if isinstance(value, str) else float(value)
     except OverflowError as error:
         raise ValueError("too long") from error
     except ValueError:

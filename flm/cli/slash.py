@@ -13,7 +13,7 @@ from flm.core.chat import Message
 from flm.core.sizes import counted
 from flm.errors import BadRequest, BadSettings
 from flm.hub.pull import pull as pull_model
-from flm.settings import load_settings
+from flm.settings import load_settings, real_number, whole_number
 from flm.text.pictures import HEAD_BYTES, looks_like_picture
 
 if TYPE_CHECKING:
@@ -251,7 +251,7 @@ def _number(
     name: str, value: str, kind: type[int] | type[float], low: float, high: float
 ) -> int | float:
     try:
-        number = kind(value)
+        number = whole_number(value) if kind is int else real_number(value)
         if low <= number <= high:
             return number
     except ValueError:

@@ -130,12 +130,13 @@ class Engine:
         return queue_full(self._queue_max, None if lane_s is None else lane_s / len(self._lanes))
 
     def validate(self, request: Request) -> None:
-        """Raises BadRequest or PromptTooLong for what no engine of this size could run."""
+        """Before `submit`, once. Raises BadRequest or PromptTooLong for what no engine of this size
+        could run.
+        """
         validate(request, self._context_length, self._tokenizer.vocabulary)
 
     def submit(self, request: Request) -> None:
-        """Raises QueueFull, and what `validate` raises."""
-        self.validate(request)
+        """What `validate` lets through. Raises QueueFull."""
         assert request.id not in self._active, f"{request.id} twice"
         sequence = Sequence(request, self._clock(), number=next(self._numbers))
         if request.priority is Priority.IDLE:

@@ -2,7 +2,9 @@
 
 import math
 
-from flm.core.picture import is_picture
+import numpy as np
+
+from flm.core.picture import FIRST_ID
 from flm.core.request import Request
 from flm.errors import BadRequest, PromptTooLong, QueueFull
 
@@ -17,9 +19,11 @@ def validate(request: Request, context_length: int, vocabulary: int) -> None:
     if len(tokens) >= context_length:
         raise PromptTooLong(prompt_tokens=len(tokens), context_length=context_length)
     # A prompt may have 100,000 tokens, and this is asked on the event loop.
-    seen = request.prompt.pictures
-    words = [token for token in tokens if not is_picture(token)] if seen else tokens
-    for param, ids in (("prompt", words), ("logit_bias", request.sampling.logit_bias)):
+    words = np.frombuffer(request.prompt.packed, np.int32)
+    if request.prompt.pictures:
+        words = words[words < FIRST_ID]
+    ends = [int(words.min()), int(words.max())] if words.size else []
+    for param, ids in (("prompt", ends), ("logit_bias", request.sampling.logit_bias)):
         if ids and not 0 <= min(ids) <= max(ids) < vocabulary:
             raise BadRequest(
                 f"{param} names a token outside the vocabulary",

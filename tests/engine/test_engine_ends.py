@@ -123,8 +123,7 @@ def test_a_full_queue_says_so_and_lanes_count_as_room(tmp_path) -> None:
 def test_what_no_engine_could_run_is_refused(tmp_path, request_, error) -> None:
     rig = Rig(tmp_path)
     with pytest.raises(error):
-        rig.engine.submit(request_)
-    assert not rig.engine.busy
+        rig.engine.validate(request_)
 
 
 @layouts

@@ -7,7 +7,7 @@ from threading import Event as Flag
 import pytest
 
 from flm.core.event import Event, Failed, Finished, FinishReason, Generated
-from flm.core.request import Priority
+from flm.core.request import Priority, Request
 from flm.engine.engine import Engine
 from flm.engine.thread import EngineThread
 from flm.errors import DeviceFailed, ModelLoading, PromptTooLong, QueueFull
@@ -105,6 +105,22 @@ def test_a_refusal_comes_at_once_and_tells_the_caller(thread, gate) -> None:
     gate.open.set()
     assert all(client.ending() for client in clients)
     assert ask(thread, "again").ending()
+
+
+def test_what_is_submitted_is_looked_through_once(
+    thread: EngineThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By whoever submits it, who is told; a prompt may have 100,000 tokens."""
+    looked: list[str] = []
+    validate = Engine.validate
+
+    def counting(engine: Engine, request: Request) -> None:
+        looked.append(request.id)
+        validate(engine, request)
+
+    monkeypatch.setattr(Engine, "validate", counting)
+    assert ask(thread, "a").ending()
+    assert looked == ["a"]
 
 
 def test_a_cancel_ends_the_pass_that_only_it_is_in(thread, gate, rig) -> None:

@@ -143,7 +143,9 @@ def test_durations_are_written_as_ollama_writes_them(given: object, seconds: flo
     )
 
 
-@pytest.mark.parametrize("given", ["", "m", "soon", "5 minutes", "nan", "inf", "1e999", True, "5d"])
+@pytest.mark.parametrize(
+    "given", ["", "m", "soon", "5 minutes", "nan", "inf", "1e999", True, "5d", "1_0"]
+)
 def test_other_durations_are_refused(given: object) -> None:
     with pytest.raises(BadSettings, match="--keep-alive"):
         load_settings({"keep_alive": given}, environ={})
@@ -185,3 +187,17 @@ def test_a_models_card_bounds_its_prefix_cache_where_no_setting_does(
     found = Limits.of(Settings(**flags), card)
     assert (found.bytes // MIB, found.slots) == limits
     assert found.transit == (limits[0] == 256)
+
+
+@pytest.mark.parametrize("given", ["8_192", "\uff18\uff11\uff19\uff12", "0x2000", "8192.0", "8e3"])
+def test_whole_numbers_are_decimal_and_nothing_else(given: str) -> None:
+    assert load_settings(environ={"FLM_CTX_LEN": " 8192 "}).ctx_len == 8192
+    with pytest.raises(BadSettings, match="FLM_CTX_LEN"):
+        load_settings(environ={"FLM_CTX_LEN": given})
+
+
+@pytest.mark.parametrize("given", ["1_0", "\u0661", "1e", "."])
+def test_other_numbers_are_no_more_than_that(given: str) -> None:
+    assert load_settings(environ={"FLM_DRAIN": "2.5e0"}).drain_s == 2.5
+    with pytest.raises(BadSettings, match="FLM_DRAIN"):
+        load_settings(environ={"FLM_DRAIN": given})

@@ -67,6 +67,7 @@ def test_what_we_cannot_do_is_refused_by_name(house: House, field: str, value: A
         ("stop", [1], "valid string"),
         ("stop", ["x" * 300], "256 characters"),
         ("logit_bias", {"a": 1}, "token id"),
+        *(("logit_bias", {odd: 1}, "token id") for odd in ("4_2", " 42", "4.0", "\u0664", "")),
         ("logit_bias", {"999999": 1}, "token"),
         ("stream", "yes", "valid boolean"),
         ("messages", [], "at least 1"),

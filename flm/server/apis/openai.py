@@ -29,7 +29,7 @@ from flm.server.apis.choices import ToolChoice, response_format, tool_choice
 from flm.server.apis.content import flat_text, languages, unmarked
 from flm.server.apis.policies import arranged
 from flm.server.apis.thinking import ThinkingBody, thinking
-from flm.settings import Settings
+from flm.settings import Settings, whole_number
 
 CHOICES_MAX = 16  # replies asked for in one request: n times the prompts
 LOGPROBS_MAX = 20
@@ -190,7 +190,7 @@ def _logprobs(body: ReplyBody) -> int | None:
 
 def _logit_bias(given: Mapping[str, float] | None) -> dict[int, float]:
     try:
-        return {int(token): bias for token, bias in (given or {}).items()}
+        return {whole_number(token): bias for token, bias in (given or {}).items()}
     except ValueError as error:
         raise BadRequest(
             "logit_bias has a key that is not a token id",
