@@ -4,9 +4,7 @@ A setting has one name: `ctx_len` here, `ctx-len` in flm.toml, FLM_CTX_LEN, `--c
 """
 
 import difflib
-import math
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
@@ -14,18 +12,14 @@ from types import MappingProxyType
 from typing import Any
 
 from flm.errors import BadSettings
+from flm.numerals import duration_s, real_number, whole_number
 
 TYPO_RATIO_MIN = 0.85  # below, an unknown FLM_ variable is somebody else's
 ON_OFF = ("on", "off")
-DEVICES = ("auto", "cpu", "npu", "npu-sim")  # npu-sim: an NPU's kernels on the CPU, in a simulator
+NPU, NPU_SIM = NPUS = ("npu", "npu-sim")  # the second: its kernels on the CPU, in a simulator
+DEVICES = ("auto", "cpu", *NPUS)
 SYSTEM = ("merge", "strict")
 DEVELOPER = ("inplace", "into-system", "after-system", "one-after-system", "reject")
-DURATION_S_MAX = 10 * 365 * 86_400.0
-_UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
-_WHOLE = re.compile(r"-?[0-9]{1,18}")
-_REAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
-_DURATION_PART = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,12})?)(ms|s|m|h)")
-_DURATION = re.compile(rf"(-?)((?:{_DURATION_PART.pattern})*)")
 KUBERNETES = ("FLM_SERVICE_", "FLM_PORT")  # what it sets for a service called flm
 
 
@@ -357,44 +351,6 @@ def _number(value: object, *, whole: bool) -> int | float:
     if isinstance(value, str):
         return whole_number(value.strip()) if whole else real_number(value.strip())
     return value if whole else float(value)
-
-
-def whole_number(text: str) -> int:
-    """In decimal, and nothing else: Python's own takes 4_2 and digits of any script. Raises
-    ValueError.
-    """
-    if not _WHOLE.fullmatch(text):
-        raise ValueError(text)
-    return int(text)
-
-
-def real_number(text: str) -> float:
-    """The same, with a fraction or an exponent."""
-    if not _REAL.fullmatch(text):
-        raise ValueError(text)
-    return float(text)
-
-
-def duration_s(value: object) -> float | None:
-    """Seconds, as Ollama and Go write them: 300, "300", "5m", "1h30m"; None is for ever, which is
-    what anything below 0 means. Raises ValueError.
-    """
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise ValueError(value)
-    try:
-        seconds = real_number(value.strip()) if isinstance(value, str) else float(value)
-    except OverflowError as error:
-        raise ValueError("too long") from error
-    except ValueError:
-        match = _DURATION.fullmatch(str(value).strip())
-        if not match or not match[2]:
-            raise
-        parts = _DURATION_PART.findall(match[2])
-        seconds = sum(float(count) * _UNITS_S[unit] for count, unit in parts)
-        seconds = -seconds if match[1] else seconds
-    if not math.isfinite(seconds) or seconds > DURATION_S_MAX:
-        raise ValueError(value)
-    return None if seconds < 0 else seconds
 
 
 def _words(value: object) -> tuple[str, ...]:

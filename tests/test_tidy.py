@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # Lowest first. A package may import those before it, never those after it or
 # beside it: packages that share a line do not know of each other.
 LAYERS = [
-    {"errors"},
+    {"errors", "numerals"},
     {"console", "settings"},
     {"core"},
     {"devices", "text"},

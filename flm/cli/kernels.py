@@ -14,6 +14,7 @@ from flm import console
 from flm.cli import options
 from flm.devices.npu import NEVER_RAN
 from flm.errors import BadKernelPackage, BadRequest, DeviceFailed
+from flm.settings import NPU, NPU_SIM
 
 if TYPE_CHECKING:
     from flm.devices.xrt.selftest import Outcome
@@ -129,7 +130,7 @@ def build(
         console.say(f"Building {len(wanted)} kernels for {phase.name}")
         console.say(f"They are in {build(wanted, graph.parent / KERNELS, toolchain)}")
     console.say(NEVER_RAN)
-    device = "npu-sim" if simulate else "npu"
+    device = NPU_SIM if simulate else NPU
     console.say(f"Next, whether they compute: flm kernels selftest {model} --device {device}")
 
 
@@ -145,7 +146,7 @@ def selftest(
 ) -> None:
     """Run every kernel of a package on the device, against vectors that the reference computes."""
     from flm.devices.xrt.load import load
-    from flm.devices.xrt.named import NPU, NPU_SIM, toolchain_of
+    from flm.devices.xrt.named import toolchain_of
     from flm.devices.xrt.selftest import self_test
 
     settings = options.settings_of(context)

@@ -13,7 +13,8 @@ from flm.core.chat import Message
 from flm.core.sizes import counted
 from flm.errors import BadRequest, BadSettings
 from flm.hub.pull import pull as pull_model
-from flm.settings import load_settings, real_number, whole_number
+from flm.numerals import real_number, whole_number
+from flm.settings import load_settings
 from flm.text.pictures import HEAD_BYTES, looks_like_picture
 
 if TYPE_CHECKING:

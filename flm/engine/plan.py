@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from flm.core.sizes import MIB, mib
 from flm.errors import BadRequest, NoRoom
 from flm.models.cards import Card, encoders
-from flm.settings import Settings
+from flm.settings import NPUS, Settings
 
 PREFIX_MB_USUAL = 4096
 TRANSIT_BYTES = 256 * MIB  # of memory, on the way to a disk that keeps alone
@@ -23,7 +23,6 @@ SPARE_SHARE = 16  # this part of memory is the system's, and what else runs
 CTX_LEN_MIN = 512
 KV_DTYPES = {"f32": "float32", "f16": "float16"}
 VALUE_BYTES = {"float32": 4, "float16": 2}
-NPUS = ("npu", "npu-sim")
 NPU_VALUE_BYTES = 2  # of rows, as its kernels have them
 # Weights once more, in whole blocks of 128 rows by 256 columns, and the tensors that a chunk of a
 # prompt has between kernels: SmolLM2-135M, the worst for its narrow rows, takes 1.54 of its file.

@@ -11,7 +11,6 @@ from flm.devices.device import Device
 from flm.engine.beside import Beside
 from flm.engine.engine import Engine
 from flm.engine.plan import (
-    NPUS,
     Carried,
     Limits,
     MemoryPlan,
@@ -32,7 +31,7 @@ from flm.prefix.cache import PrefixCache
 from flm.prefix.volatility import Volatility
 from flm.runner.eyes import Eyes
 from flm.runner.runner import Runner
-from flm.settings import Settings
+from flm.settings import NPU, NPUS, Settings
 from flm.text.grammar import Grammars
 from flm.text.template import ChatTemplate
 from flm.text.tokenizer import Tokenizer
@@ -214,7 +213,7 @@ def require_device(settings: Settings) -> None:
     """Raises DeviceUnavailable for an NPU that is not here, or not to be used. Takes a moment."""
     from flm.devices.readiness import require_npu
 
-    if settings.device == "npu":
+    if settings.device == NPU:
         require_npu()
 
 
@@ -232,5 +231,5 @@ def open_device(settings: Settings, *, capacity: int, warn: Callable[[str], None
     from flm.devices.npu import NEVER_RAN, SIMULATED
     from flm.devices.xrt.device import XrtDevice
 
-    warn(NEVER_RAN if settings.device == "npu" else SIMULATED)
+    warn(NEVER_RAN if settings.device == NPU else SIMULATED)
     return XrtDevice(settings.device, threads=threads, capacity=capacity, say=warn)

@@ -12,8 +12,6 @@ from flm.engine.conversation import Conversations
 from flm.errors import FlmError
 from flm.server import journal
 from flm.server.admission import Admission
-from flm.server.apis.ollama_replies import LineReplies
-from flm.server.faults import OLLAMA
 from flm.server.generate import Generation
 from flm.server.journal import CLIENT_CLOSED_REQUEST
 from flm.server.leaving import ClientLeft
@@ -36,18 +34,20 @@ class Answering:
         self,
         settings: Settings,
         residence: Residence,
+        admission: Admission,
         served: Served,
         news: News,
         running: Running,
     ) -> None:
         self._settings = settings
         self._residence = residence
-        self._admission = Admission(settings, residence)
+        self._admission = admission
         self._served = served
         self._news = news
         self._running = running
 
-    async def answer(self, request: Request, prepare: Prepare) -> Response:
+    async def answer(self, request: Request, prepare: Prepare, *, pings: bool = True) -> Response:
+        """`pings`: a stream may have them before anything is known of its reply."""
         fields, key = await self._admission.fields(request), request.state.api_key
         work = partial(prepare, fields, key)
         if not fields.get("stream"):
@@ -55,9 +55,11 @@ class Answering:
         try:
             return await self._run(request, await self._admission.at_once(request, work))
         except MustWait as must:
-            return self._late(request, must.text, work)
+            return self._late(request, must.text, work, pings=pings)
 
-    def _late(self, request: Request, text: str, work: Callable[[], Prepared]) -> Response:
+    def _late(
+        self, request: Request, text: str, work: Callable[[], Prepared], *, pings: bool
+    ) -> Response:
         async def coming() -> Response:
             return await self._run(request, await self._admission.in_turn(request, text, work))
 
@@ -68,7 +70,6 @@ class Answering:
                 journal.note_leaving(request)
             self._served.note(error.status if error else CLIENT_CLOSED_REQUEST)
 
-        pings = not request.scope["path"].startswith(OLLAMA)
         interval_s = self._settings.ping_interval_s if pings else None
         return LateStream(coming(), ping_interval_s=interval_s, failed=failed)
 
@@ -76,8 +77,8 @@ class Answering:
         body, replies, resident = prepared.body, prepared.replies, prepared.resident
         if body.keep_alive is not None:
             self._residence.keep_alive(body.kept_s)
-        if isinstance(replies, LineReplies) and not prepared.prompts:
-            return Json(replies.loaded())
+        if prepared.told is not None:
+            return Json(prepared.told)
         reporter = Reporter(self._news, resident, prepared.prompts[0][0].request)
         conversations = Conversations(resident)
         generation = Generation(conversations, prepared.prompts, admitted=reporter.admitted)

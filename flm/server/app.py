@@ -9,6 +9,8 @@ from starlette.requests import ClientDisconnect
 from flm import __version__
 from flm.errors import FlmError, NoSuchMethod, NoSuchPath
 from flm.server import journal
+from flm.server.admission import Admission
+from flm.server.answering import Answering
 from flm.server.apis.anthropic import CountBody, MessagesBody
 from flm.server.apis.ollama import OllamaChatBody, OllamaGenerateBody
 from flm.server.apis.openai import ChatBody, CompletionBody
@@ -72,17 +74,18 @@ def create_app(settings: Settings, residence: Residence) -> FastAPI:
     )
     app.add_middleware(Guard, settings=settings)
     served, told, running = Served(), news.News(), Running()
-    preparation = Preparation(settings, residence)
+    admission, preparation = Admission(settings, residence), Preparation(settings, residence)
+    answering = Answering(settings, residence, admission, served, told, running)
     app.state.news = told
     app.include_router(front.routes())
-    app.include_router(endpoints.routes(settings, residence, preparation, served, told, running))
-    app.include_router(prefix_cache.routes(settings, residence, preparation))
+    app.include_router(endpoints.routes(settings, residence, admission, preparation, answering))
+    app.include_router(prefix_cache.routes(settings, residence, admission, preparation))
     app.include_router(metrics.routes(residence, served))
     app.include_router(news.routes(settings, residence, told))
     app.include_router(models.routes(residence))
     embedders = Embedders(settings, residence)
     app.include_router(embeddings.routes(settings, residence, embedders, served))
-    app.include_router(tokens.routes(settings, residence, preparation))
+    app.include_router(tokens.routes(residence, admission, preparation))
     app.include_router(fastflowlm.routes(settings, residence, running))
     if settings.ollama:
         app.include_router(ollama_models.routes(settings, residence, embedders))

@@ -25,12 +25,15 @@ COUNTED = {"messages": "messages_max", "input": "messages_max", "tools": "tools_
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A request understood: for each prompt its answers, not yet running."""
+    """A request understood: for each prompt its answers, not yet running; or what it is told, where
+    it asks for none.
+    """
 
     body: AskingBody
     replies: Replies
     resident: Resident
     prompts: list[list[Answer]]
+    told: Mapping[str, Any] | None = None
 
 
 class Preparation:
@@ -54,7 +57,7 @@ class Preparation:
         self._warn_of_window(body.window_wanted, resident)
         replies = api.replies(body, resident)
         if not body.asks:
-            return Prepared(body, replies, resident, [])
+            return Prepared(body, replies, resident, [], api.loaded(body, resident))
         asked = api.conversation(
             body, model=resident.card.tag, settings=self._settings, sight=resident.sight
         )

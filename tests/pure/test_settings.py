@@ -10,7 +10,8 @@ from flm.core.sizes import MIB
 from flm.engine.plan import Limits
 from flm.errors import BadSettings
 from flm.models.cards import find
-from flm.settings import Settings, duration_s, expected, key, load_settings, variable
+from flm.numerals import duration_s
+from flm.settings import Settings, expected, key, load_settings, variable
 
 
 @pytest.fixture(autouse=True)

@@ -11,6 +11,9 @@ import pytest
 
 from flm.errors import BadModelFile, NoRoom
 from flm.server.residence import residence as residence_module
+from flm.server.residence import shelf as shelf_module
+from flm.server.residence.shelf import Shelved
+from flm.settings import Settings
 from tests.server.street import CHAT, Street, opened
 from tests.server.test_leaving import HELLO, Gate, caller, until
 
@@ -310,3 +313,22 @@ def test_what_is_loaded_serves_while_another_is_made_ready(
     gate.open()
     assert model_of(other.result()) == "bee"
     assert street.loads == ["ant", "bee"]
+
+
+def test_what_leaves_the_shelf_as_it_is_asked_about_is_told_as_it_stood(
+    street: Street, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The shelf is looked through once for a name: a second look would not find it."""
+    looks = []
+    shelved = shelf_module.shelved
+
+    def once(settings: Settings) -> list[Shelved]:
+        looks.append(1)
+        return shelved(settings) if len(looks) == 1 else []
+
+    for module in (shelf_module, residence_module):
+        monkeypatch.setattr(module, "shelved", once)
+    assert httpx.get(f"{street.url}/v1/models/bee").json()["id"] == "bee"
+    looks.clear()
+    told = httpx.post(f"{street.url}/api/show", json={"model": "cow"})
+    assert told.json()["modelfile"].startswith("FROM cow")

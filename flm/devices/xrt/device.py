@@ -37,12 +37,13 @@ from flm.devices.xrt.messages import (
 from flm.devices.xrt.package import KERNELS
 from flm.devices.xrt.process import COMMAND, FIX, WorkerProcess
 from flm.errors import DeviceFault, DeviceLost, FlmError
+from flm.settings import NPU, NPU_SIM
 
 OPEN_S_MAX = 60.0
 LOAD_S_MAX = 900.0  # kernels of a simulated package may have to be compiled
 SYNC_S_MAX = 30.0
 # Between two dispatches of a pass. The driver gives up on one after 4 to 6 s; a simulator is slow.
-STILL_S_MAX = {"npu": 10.0, "npu-sim": 300.0}
+STILL_S_MAX = {NPU: 10.0, NPU_SIM: 300.0}
 # So many within so long: it is not started again till they are past.
 DEATHS_MAX, DEATHS_S = 4, 600.0
 

@@ -5,8 +5,7 @@ from types import ModuleType
 
 from flm.devices.xrt.toolchains import MlirAie, Simulator, Toolchain
 from flm.errors import DeviceUnavailable
-
-NPU, NPU_SIM = "npu", "npu-sim"
+from flm.settings import NPU_SIM
 
 
 def module_of(device: str) -> ModuleType:

@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from flm.devices.xrt.load import load
-from flm.devices.xrt.named import NPU_SIM, module_of, toolchain_of
+from flm.devices.xrt.named import module_of, toolchain_of
 from flm.devices.xrt.package import KernelEntry, Package, Wanted
 from flm.errors import DeviceLost
+from flm.settings import NPU_SIM
 
 if TYPE_CHECKING:
     from flm.devices.xrt.kernels import Kernels, Run

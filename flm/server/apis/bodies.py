@@ -13,8 +13,8 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from flm import console
 from flm.core.request import Priority, SamplingParams
 from flm.errors import BadRequest, UnsupportedFeature
+from flm.numerals import duration_s
 from flm.server.residence.names import CLASSES, split_class
-from flm.settings import duration_s
 
 STOPS_MAX, STOP_CHARS_MAX = 16, 256
 SALT_CHARS_MAX = 256

@@ -3,10 +3,10 @@
 One more is one more entry here, and its path in endpoints.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from flm.core.chat import Conversation
 from flm.core.picture import Sight
@@ -36,10 +36,15 @@ class Meaning(Protocol[BodyT_contra]):
     ) -> Conversation | str: ...
 
 
+def _no_reply(body: AskingBody, resident: Resident) -> Mapping[str, Any]:
+    raise AssertionError(f"{type(body).__name__} always asks for a reply")
+
+
 @dataclass(frozen=True, slots=True)
 class Api(Generic[BodyT]):
     """`refuse` raises UnsupportedFeature; `conversation` BadRequest, too. A text that it gives is
-    read as it is.
+    read as it is. `loaded` is told to who asks for no reply, only that the model be there. `pings`:
+    its streams may have them before they have begun.
     """
 
     body: type[BodyT]
@@ -47,6 +52,8 @@ class Api(Generic[BodyT]):
     conversation: Meaning[BodyT]
     terms: Callable[[BodyT, SamplingParams], Terms]
     replies: Callable[[BodyT, Resident], Replies]
+    loaded: Callable[[BodyT, Resident], Mapping[str, Any]] = _no_reply
+    pings: bool = True
 
 
 CHATS = Api(
@@ -83,6 +90,8 @@ OLLAMA_CHATS = Api(
     ollama.conversation,
     ollama.terms,
     partial(LineReplies, chat=True),
+    lambda body, resident: LineReplies(body, resident, chat=True).loaded(),
+    pings=False,
 )
 OLLAMA_PROMPTS = Api(
     OllamaGenerateBody,
@@ -90,4 +99,6 @@ OLLAMA_PROMPTS = Api(
     ollama.prompt,
     ollama.terms,
     partial(LineReplies, chat=False),
+    lambda body, resident: LineReplies(body, resident, chat=False).loaded(),
+    pings=False,
 )

@@ -13,6 +13,7 @@ from flm.core.request import SamplingParams
 from flm.engine.reader import Reader
 from flm.engine.terms import Terms
 from flm.errors import BadRequest
+from flm.numerals import whole_number
 from flm.server.apis.bodies import (
     AskingBody,
     Body,
@@ -29,7 +30,7 @@ from flm.server.apis.choices import ToolChoice, response_format, tool_choice
 from flm.server.apis.content import flat_text, languages, unmarked
 from flm.server.apis.policies import arranged
 from flm.server.apis.thinking import ThinkingBody, thinking
-from flm.settings import Settings, whole_number
+from flm.settings import Settings
 
 CHOICES_MAX = 16  # replies asked for in one request: n times the prompts
 LOGPROBS_MAX = 20

@@ -49,9 +49,10 @@ Prepare = Callable[[str], Callable[[], Resident]]
 class MustWait(Exception):
     """The model that a request names is on the shelf; `text` is what to load it by."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, found: Shelved | None = None) -> None:
+        """`found`: how it stands on the shelf, if it was looked for there."""
         super().__init__(text)
-        self.text = text
+        self.text, self.found = text, found
 
 
 class Residence:
@@ -164,17 +165,16 @@ class Residence:
                     fix=f"send {name}, or {name}@agent where no person waits",
                     param="model",
                 )
-            if isinstance(found, str):
-                raise MustWait(found)
+            if isinstance(found, Shelved):
+                raise MustWait(found.text, found)
             return found
         raise not_here(name, resident.card.tag if resident else None)
 
-    def _named(self, name: str, resident: Resident | None) -> Resident | str | None:
-        """What is loaded, or what else to load it by."""
+    def _named(self, name: str, resident: Resident | None) -> Resident | Shelved | None:
+        """What is loaded, or what else is here."""
         if resident and is_of(name, resident.card):
             return resident
-        other = find_shelved(name, self._settings) if self._prepare else None
-        return other.text if other else None
+        return find_shelved(name, self._settings) if self._prepare else None
 
     # To be in it.
 

@@ -6,7 +6,7 @@ A client's word is only ever compared with these names; it never becomes a path 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from flm.engine.plan import NPUS, context_length_of, no_longer_than
+from flm.engine.plan import context_length_of, no_longer_than
 from flm.errors import FlmError, ModelNotFound
 from flm.graph.bundle import Bundle, StaleBundle
 from flm.hub.reference import resolve
@@ -14,7 +14,7 @@ from flm.hub.shelf import RECORD, Installed, Shelf
 from flm.models.cards import Card
 from flm.models.cards import find as find_card
 from flm.server.residence.names import model_names, served_names, whole_names
-from flm.settings import Settings
+from flm.settings import NPUS, Settings
 
 NAME_CHARS_MAX = 256  # of a model; a longer one is nobody's
 

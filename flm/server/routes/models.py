@@ -44,7 +44,8 @@ def _entry_of(residence: Residence, model: str) -> dict[str, Any]:
     try:
         resident = residence.find(model)
     except MustWait as must:
-        (one,) = (each for each in residence.shelved() if each.text == must.text)
+        one = must.found
+        assert one, "found where it was looked for"
         return _entry(one.card, one.context_length, one.installed_at, sees=one.sees)
     return _loaded(resident, residence.settled_at)
 

@@ -141,7 +141,8 @@ def _shown_by_name(name: str, residence: Residence) -> dict[str, Any]:
     try:
         resident = residence.find(name)
     except MustWait as must:
-        (one,) = (each for each in residence.shelved() if each.text == must.text)
+        one = must.found
+        assert one, "found where it was looked for"
         told = _shown(one.card, one.context_length, one.card.family, None, sees=one.sees)
         return told | {"modified_at": _moment(one.installed_at)}
     architecture, window = resident.bundle.architecture, resident.context_length

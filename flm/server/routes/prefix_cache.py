@@ -76,9 +76,11 @@ class Warming:
                 self._waiting.discard(event.request_id)
 
 
-def routes(settings: Settings, residence: Residence, preparation: Preparation) -> APIRouter:
+def routes(
+    settings: Settings, residence: Residence, admission: Admission, preparation: Preparation
+) -> APIRouter:
     router = APIRouter(dependencies=[Depends(residence.guest)])
-    warming, admission = Warming(), Admission(settings, residence)
+    warming = Warming()
 
     async def prepared(request: Request) -> list[Prepared]:
         """What one body or several ask for, of the model that is here unless they name one."""

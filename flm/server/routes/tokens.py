@@ -19,7 +19,6 @@ from flm.server.prepare import Preparation
 from flm.server.residence.residence import Residence
 from flm.server.routes.documented import documented
 from flm.server.wire import Json
-from flm.settings import Settings
 from flm.text.tokenizer import Tokenizer
 
 # Special tokens are always read as such, and a chat is always one to be answered.
@@ -62,9 +61,8 @@ class DetokenizeBody(Body):
     tokens: Many[int]
 
 
-def routes(settings: Settings, residence: Residence, preparation: Preparation) -> APIRouter:
+def routes(residence: Residence, admission: Admission, preparation: Preparation) -> APIRouter:
     router = APIRouter(dependencies=[Depends(residence.guest)])
-    admission = Admission(settings, residence)
 
     async def answer(
         request: Request, work: Callable[[dict[str, Any], str | None], dict[str, Any]]
