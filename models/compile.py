@@ -34,6 +34,7 @@ from flm.models.family import (
     towers_of,
 )
 from flm.models.growth import bytes_at_most
+from flm.models.tower import projector
 
 # Files a Hugging Face folder may bring that the tokenizer and the template are read from.
 TEXT_FILES = (
@@ -139,7 +140,10 @@ def tower_of(source: Source, towers: Towers, say: Callable[[str], None]) -> Sour
     if len(found) > 1:
         say(f"There are {len(found)} mmproj files beside {source.path.name}: none of them is taken")
     tower = GgufFile(found[0]) if len(found) == 1 else None
-    return tower if tower and towers.has(tower) else None
+    if tower and not towers.has(tower):
+        say(f"{tower.path.name} is a tower of another kind, {projector(tower)}: it is left out")
+        return None
+    return tower
 
 
 def _emit_tower(

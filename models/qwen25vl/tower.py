@@ -115,7 +115,7 @@ def emit(source: Source, emitter: Emitter, numerics: Numerics) -> None:
     x = t.linear(emitter.input(PATCHES, "float32", ["N", 3 * s.sight.patch**2]), patch_matrix(w, s))
     (x,) = emitter.op("Unsqueeze", [x, emitter.constant([0])])
     windows = (
-        emitter.input(WINDOWS, "int64", ["W", s.sight.side**2]),
+        emitter.input(WINDOWS, "int64", ["W", "S"]),
         emitter.input(COUNTS, "int32", ["W"]),
         emitter.input(SEATS, "int64", ["N"]),
     )

@@ -34,6 +34,7 @@ TOWER: dict[str, Any] = {
 }
 PROCESSOR = {"min_pixels": 4 * 8 * 8, "max_pixels": 48 * 8 * 8, "patch_size": 4}
 PLACEHOLDER = 5
+PATCHES_STEP = 5  # of pictures cut at their true size, every so many are kept
 
 
 def text_file(scratch: Path) -> GgufFile:
@@ -128,7 +129,9 @@ def as_qwen2vl(text: GgufFile, path: Path) -> Path:
 
 
 def as_mmproj(folder: Path, path: Path, **changes: object) -> Path:
-    """The folder's tower as llama.cpp's converter writes it; `changes` replace what it says."""
+    """The folder's tower as llama.cpp's converter writes it; `changes` replace what it says, or
+    leave it out.
+    """
     source = SafetensorsFolder(folder, quantized=False)
     tensors: dict[str, tuple[npt.NDArray[np.generic], int]] = {}
     for name, theirs in HUGGING_FACE.items():
@@ -161,4 +164,5 @@ def as_mmproj(folder: Path, path: Path, **changes: object) -> Path:
         "clip.vision.image_min_pixels": PROCESSOR["min_pixels"],
         "clip.vision.image_max_pixels": PROCESSOR["max_pixels"],
     }
-    return write_gguf(path, metadata | changes, tensors)
+    said = {key: value for key, value in (metadata | changes).items() if value is not None}
+    return write_gguf(path, said, tensors)

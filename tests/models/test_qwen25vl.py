@@ -17,10 +17,17 @@ from flm.models.compile import prepare
 from flm.models.family import Source
 from flm.models.qwen25vl import tower
 from flm.text.sight import fitted, inputs
+from flm.text.sight.cells import size_fitted
 from tests.models.drive import FIXTURES, Graph
 from tests.models.seeing import Seeing, blindfolded, eyes_of, prompt_of, runner_of, shown_at
 from tests.models.seen import pictures
-from tests.models.seen_qwen25vl import as_mmproj, as_qwen2vl, folder_of, text_file
+from tests.models.seen_qwen25vl import (
+    PATCHES_STEP,
+    as_mmproj,
+    as_qwen2vl,
+    folder_of,
+    text_file,
+)
 
 EXPECTED = np.load(FIXTURES / "qwen25vl_seen" / "expected.npz")
 NUMBERS = range(len(pictures()))
@@ -67,6 +74,33 @@ def test_patches_are_the_reference_processors(number: int, seeing: Seeing) -> No
     levels = patches * np.array(sight.deviation)[:, None] + np.array(sight.mean)[:, None]
     wanted = EXPECTED[f"patches.{number}"].astype(np.float32)
     assert np.abs(levels.reshape(wanted.shape) * 255 - wanted).max() <= 1
+
+
+@pytest.fixture(scope="module")
+def published(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Sight:
+    """As Qwen set it up, where no file says otherwise."""
+    says = {"patch_size": 14, "window_size": 112}
+    changes: dict[str, object] = {f"clip.vision.{key}": value for key, value in says.items()}
+    changes |= dict.fromkeys(("clip.vision.image_min_pixels", "clip.vision.image_max_pixels"))
+    place = tmp_path_factory.mktemp("sight") / "mmproj.gguf"
+    return tower.shape(GgufFile(as_mmproj(folder, place, **changes))).sight
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_pictures_at_their_true_size_are_the_reference_processors(
+    number: int, published: Sight
+) -> None:
+    picture = fitted(pictures()[number], published, tokens_max=16384, place="it")
+    patches = inputs(picture, published)[PATCHES][::PATCHES_STEP].reshape(-1, 3, 14 * 14)
+    levels = patches * np.array(published.deviation)[:, None] + np.array(published.mean)[:, None]
+    wanted = EXPECTED[f"published.{number}"].astype(np.float32)
+    assert np.abs(levels.reshape(wanted.shape) * 255 - wanted).max() <= 1
+
+
+def test_sizes_are_the_reference_processors(published: Sight) -> None:
+    for (width, height), wanted in zip(EXPECTED["sizes"], EXPECTED["fitted"], strict=True):
+        got = size_fitted(int(width), int(height), published, 16384, place="it")
+        assert got == tuple(wanted), (width, height)
 
 
 @pytest.mark.parametrize("number", NUMBERS)
@@ -146,6 +180,17 @@ def test_a_gguf_file_sees_by_the_tower_beside_it(
     assert (sight.kind, sight.side, sight.spread) == ("windows", 6, True)
 
 
+def test_qwen2_vl_reads_text_without_its_tower(
+    text: GgufFile, folder: Path, tmp_path: Path
+) -> None:
+    file = as_qwen2vl(text, tmp_path / "text.gguf")
+    changes: dict[str, object] = {"clip.projector_type": "qwen2vl_merger"}
+    as_mmproj(folder, tmp_path / "mmproj.gguf", **changes)
+    said: list[str] = []
+    assert prepare(file, tmp_path / "bundle", say=said.append).sight is None
+    assert "mmproj.gguf is a tower of another kind, qwen2vl_merger: it is left out" in said
+
+
 @pytest.mark.parametrize(
     "changes",
     [
@@ -177,4 +222,5 @@ def test_windows_are_squares_that_have_every_patch_once(rows: int, columns: int)
     for window, count in zip(windows, counts, strict=True):
         squares = given[CELLS][window[:count]] // 8
         assert (squares == squares[0]).all()
-        assert (seats[window[:count]] % 64 < count).all()
+        assert (seats[window[:count]] % windows.shape[1] < count).all()
+    assert windows.shape[1] == counts.max() == min(8, rows) * min(8, columns)

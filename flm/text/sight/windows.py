@@ -20,15 +20,16 @@ fitted, views = cells.fitted, cells.views
 
 def inputs(picture: Picture, sight: Sight) -> Mapping[str, Array]:
     """Of N patches of a fitted picture, `patches` and `cells` (flm/text/sight/cells.py); of W
-    windows the numbers of their patches, `windows` [W, side * side], of which `counts` [W] come
-    first and the others count for nothing; and where among all of these each patch is, `seats` [N].
+    windows the numbers of their patches, `windows` [W, S], as many as the largest has, of which
+    `counts` [W] come first and the others count for nothing; and where among all of these each
+    patch is, `seats` [N].
     """
-    found, side = cells.cut(picture, sight), sight.side
-    rows, columns = (found[CELLS] // side).T
+    found = cells.cut(picture, sight)
+    rows, columns = (found[CELLS] // sight.side).T
     window = rows * (columns.max() + 1) + columns  # of each patch
     order, counts = np.argsort(window, kind="stable"), np.bincount(window)
     within = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
-    seats, windows = np.empty_like(order), np.zeros((len(counts), side**2), np.int64)
-    seats[order] = window[order] * side**2 + within
+    seats, windows = np.empty_like(order), np.zeros((len(counts), counts.max()), np.int64)
+    seats[order] = window[order] * counts.max() + within
     windows.reshape(-1)[seats] = np.arange(len(seats))
     return {**found, WINDOWS: windows, COUNTS: counts.astype(np.int32), SEATS: seats}
