@@ -40,6 +40,7 @@ def command(
     reuse_prompt: options.ReusePrompt = None,
     prefix_cache_mb: options.PrefixCacheMb = None,
     prefix_disk_mb: options.PrefixDiskMb = None,
+    asr: options.Asr = None,
     pmode: options.Pmode = None,
     preemption: options.Preemption = None,
     img_pre_resize: options.ImgPreResize = None,
@@ -56,6 +57,9 @@ def command(
             raise BadRequest("There is no prompt.", fix=f"echo Hello | flm run {model}")
     if not (person or log_level):
         console.configure(level="warning")  # what is asked for is the reply alone
+
+    if settings.asr:
+        console.warn("--asr is ignored: flm cannot run a speech model yet")
 
     from flm.cli.prompt import line_reader
     from flm.cli.repl import Repl

@@ -133,9 +133,9 @@ def ready_lines(settings: Settings, served: str, tag: str) -> list[str]:
 def _say_what_is_ignored(settings: Settings, model: str | None) -> None:
     if settings.asr and model is None:
         raise UnsupportedFeature(
-            "--asr asks for a model that flm cannot run yet.", fix="flm serve smollm2:135m"
+            "--asr asks for a speech model, which flm cannot run yet.", fix="flm serve smollm2:135m"
         )
     if settings.asr:
-        console.warn("--asr is ignored: flm cannot run such a model yet")
+        console.warn("--asr is ignored: flm cannot run a speech model yet")
     if settings.preemption:
         console.warn("--preemption is ignored: it has no effect on Linux")

@@ -23,23 +23,32 @@ TOWERS = "take a model that sees: flm list says which, docs/models.md how"
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Of one request, within the limits of `settings`; without `sight`, text only."""
+    """Of one request, within the limits of `settings`; without `sight`, text only. `tokens_max`:
+    what the request itself says of each picture.
+    """
 
     model: str
     settings: Settings
     sight: Sight | None = None
+    tokens_max: int | None = None
     taken: Taken = field(default_factory=Taken)
+
+    @property
+    def reads(self) -> str:
+        """For people."""
+        return "reads text only" if self.sight is None else "reads text and images only"
 
     def seen(self, picture: Picture, place: str, *, detail: object = None) -> Picture:
         """As the model sees it. Raises UnsupportedFeature where it sees nothing."""
         if self.sight is None:
             raise UnsupportedFeature(
                 f"{place} is an image of {picture.width} by {picture.height} pixels, and "
-                f"{self.model} reads text only",
+                f"{self.model} {self.reads}",
                 fix=f"send text, or {TOWERS}",
                 param=place,
             )
-        tokens = self.settings.image_max_tokens
+        most = self.settings.image_max_tokens
+        tokens = min(most, self.tokens_max or most)
         tokens = min(tokens, LOW_TOKENS) if detail == "low" else tokens
         smaller = lowered(picture, HEIGHTS[self.settings.img_pre_resize])
         return fitted(smaller, self.sight, tokens_max=tokens, place=place)

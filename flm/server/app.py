@@ -46,6 +46,11 @@ from flm.settings import Settings
 
 ENDPOINTS = "try POST /v1/chat/completions, /v1/responses, /v1/messages or GET /v1/models; "
 ENDPOINTS += "GET /openapi.json lists all there is"
+# Where a path begins: why it is not here, and what to do.
+LACKING = {
+    "/v1/audio/": ("flm runs no speech model yet", "have it done elsewhere, and send the text"),
+    "/v1/images/": ("flm draws no images", "ask what they show in POST /v1/chat/completions"),
+}
 
 BODIES = (
     ChatBody,
@@ -115,6 +120,13 @@ def _add_small_routes(app: FastAPI, residence: Residence) -> None:
         return Json({"version": __version__})
 
 
+def _nowhere(place: str, path: str) -> NoSuchPath:
+    for beginning, (why, fix) in LACKING.items():
+        if path.startswith(beginning):
+            return NoSuchPath(f"{place} leads nowhere: {why}", fix=fix)
+    return NoSuchPath(f"{place} leads nowhere", fix=ENDPOINTS)
+
+
 def _add_ways_out(app: FastAPI, served: Served) -> None:
     @app.exception_handler(FlmError)
     async def expected(request: Request, error: FlmError) -> Response:
@@ -130,7 +142,7 @@ def _add_ways_out(app: FastAPI, served: Served) -> None:
             ways = (error.headers or {}).get("Allow", "another method")
             known: FlmError = NoSuchMethod(f"{place} is not possible", fix=f"use {ways}")
         else:
-            known = NoSuchPath(f"{place} leads nowhere", fix=ENDPOINTS)
+            known = _nowhere(place, request.scope["path"])
         return fault_response(known, request.scope["path"], error.headers)
 
     @app.exception_handler(ClientDisconnect)

@@ -310,3 +310,12 @@ def test_words_of_the_prefix_cache_reach_the_settings(monkeypatch: pytest.Monkey
     assert (given.reuse_prompt, given.read_ahead, given.prefix_shared) == (False, False, True)
     assert given.prefix_disk_path == Path.home() / "kept"
     assert (usual.reuse_prompt, usual.read_ahead, usual.prefix_shared) == (True, True, False)
+
+
+def test_a_speech_model_is_told_to_be_lacking(
+    mine: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["serve", "--asr", "1"]) == 1
+    assert "--asr asks for a speech model, which flm cannot run yet" in capsys.readouterr().err
+    assert run(["run", str(mine), "--asr", "1", "hello"]) == 1  # for it is no model, too
+    assert "--asr is ignored: flm cannot run a speech model yet" in capsys.readouterr().err

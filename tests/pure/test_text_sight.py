@@ -71,14 +71,17 @@ def test_sizes_are_the_reference_processors(size: tuple[int, int], wanted: tuple
 
 
 def test_low_detail_the_budget_and_the_size_class_each_make_it_smaller() -> None:
-    def tokens(settings: Settings, detail: str | None = None) -> int:
-        seen = Reader("m", settings, SIGHT).seen(grey(1600, 1600), "it", detail=detail)
+    def tokens(settings: Settings, detail: str | None = None, asked: int | None = None) -> int:
+        seen = Reader("m", settings, SIGHT, asked).seen(grey(1600, 1600), "it", detail=detail)
         return at(0, seen).end
 
     usual = Settings(img_pre_resize=0)
     assert tokens(usual) == 1024
     assert tokens(usual, "low") == LOW_TOKENS
+    assert tokens(usual, "high") == tokens(usual, "auto") == 1024
     assert tokens(replace(usual, image_max_tokens=100)) == 100
+    assert tokens(replace(usual, image_max_tokens=100), asked=1024) == 100
+    assert tokens(usual, asked=64) == 64
     assert tokens(replace(usual, img_pre_resize=1)) == (HEIGHTS[1] // SIGHT.cell) ** 2
 
 

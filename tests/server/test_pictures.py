@@ -218,6 +218,38 @@ def test_every_api_shows_the_model_the_same_picture(resident: Resident) -> None:
         assert ollama["prompt_eval_count"] == length
 
 
+@pytest.mark.parametrize("name", ["image-max-tokens", "image_max_tokens"])
+def test_a_request_may_say_what_a_picture_costs(resident: Resident, name: str) -> None:
+    """In every API, and never more than the server allows."""
+    url = part(OTHER)["image_url"]["url"]
+    source = {"type": "base64", "media_type": "image/png", "data": sent(OTHER)}
+    openai = chat(part(OTHER), TEXT)
+    shown = {"type": "input_image", "image_url": url}
+    bodies: dict[str, dict[str, Any]] = {
+        "/v1/chat/completions": openai,
+        "/v1/messages": chat({"type": "image", "source": source}, TEXT),
+        "/v1/messages/count_tokens": chat({"type": "image", "source": source}, TEXT),
+        "/v1/responses": {"input": [{"role": "user", "content": [shown]}], "max_output_tokens": 4},
+        "/api/chat": {"messages": [{"role": "user", "content": "a", "images": [sent(OTHER)]}]},
+        "/api/generate": {"prompt": "a", "images": [sent(OTHER)]},
+    }
+    for path, body in bodies.items():
+        few = {"stream": False, "options": {"num_predict": 4}} if "/api/" in path else {}
+        usual, most, least = asked(
+            resident, path, body | few, body | few | {name: 10**6}, body | few | {name: 4}
+        )
+        assert length(usual) == length(most)
+        assert length(usual) > length(least), path
+
+
+def length(reply: dict[str, Any]) -> int:
+    assert reply["status"] in (200, "incomplete", "completed"), reply
+    told = reply.get("usage", reply)
+    names = ("prompt_tokens", "prompt_eval_count", "input_tokens")
+    read = next(int(told[name]) for name in names if name in told)
+    return read + int(told.get("cache_read_input_tokens") or 0)
+
+
 def test_a_tool_may_answer_with_a_picture(resident: Resident) -> None:
     call = {"id": "call_1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
     result = {"role": "tool", "tool_call_id": "call_1", "content": [part(ONE)]}

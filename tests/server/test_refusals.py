@@ -185,3 +185,37 @@ def test_a_hundred_thousand_unknown_tools_are_one_line_in_the_log(
     chat(house, tools=[{"type": "web_search"}] * 1000)
     said = capsys.readouterr()
     assert (said.out + said.err).count("skipped") == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "why"),
+    [
+        ("/v1/audio/transcriptions", "flm runs no speech model yet"),
+        ("/v1/audio/speech", "flm runs no speech model yet"),
+        ("/v1/images/generations", "flm draws no images"),
+    ],
+)
+def test_what_flm_lacks_is_said_at_its_address(house: House, path: str, why: str) -> None:
+    async def send() -> httpx.Response:
+        async with in_process(house) as client:
+            files = {"file": ("a.wav", b"RIFF", "audio/wav")}
+            return await client.post(path, files=files, data={"model": "whisper-1"})
+
+    response = asyncio.run(send())
+    assert response.status_code == 404
+    error = response.json()["error"]
+    assert f"POST {path} leads nowhere: {why}" in error["message"]
+    assert error["fix"]
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}},
+        {"type": "audio_url", "audio_url": {"url": "data:audio/wav;base64,AAAA"}},
+    ],
+)
+def test_a_sound_is_refused_by_its_place(house: House, part: dict[str, Any]) -> None:
+    error = refused(house, messages=[{"role": "user", "content": [part]}])
+    assert error["message"].startswith("messages[0].content[0] is a sound, and tiny:1m reads text")
+    assert not house.requests

@@ -82,7 +82,7 @@ def refuse_unsupported(body: CountBody) -> None:
 def conversation(
     body: CountBody, *, model: str, settings: Settings, sight: Sight | None = None
 ) -> Conversation:
-    reader = Reader(model, settings, sight)
+    reader = Reader(model, settings, sight, body.image_max_tokens)
     messages, places = [], []
     if body.system:
         text, marks, pictures = flat_text(body.system, place="system", reader=reader)

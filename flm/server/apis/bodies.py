@@ -8,7 +8,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field
 
 from flm import console
 from flm.core.request import Priority, SamplingParams
@@ -101,6 +101,10 @@ class AskingBody(ModelBody):
     cache_salt: str | None = Field(None, min_length=1, max_length=SALT_CHARS_MAX)
     request_id: str | None = Field(None, max_length=ID_CHARS_MAX)  # by which it may be cancelled
     stream: bool | None = None
+    # Of each image, as FastFlowLM has it; a server's own limit stays.
+    image_max_tokens: Whole = Field(
+        None, ge=1, validation_alias=AliasChoices("image-max-tokens", "image_max_tokens")
+    )
 
     @property
     def asks(self) -> bool:

@@ -103,8 +103,8 @@ def _text(part: str | dict[str, Any], place: str, reader: Reader) -> str:
     kind = part.get("type", "text")
     if isinstance(kind, str) and kind in MEDIA_PARTS:
         raise UnsupportedFeature(
-            f"{place} is {MEDIA_PARTS[kind]}, and {reader.model} reads text only",
-            fix="send text, or serve a model that takes it",
+            f"{place} is {MEDIA_PARTS[kind]}, and {reader.model} {reader.reads}",
+            fix="send its text",
             param=place,
         )
     text = part.get(TEXT_PARTS[kind]) if isinstance(kind, str) and kind in TEXT_PARTS else None

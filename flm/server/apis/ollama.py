@@ -151,7 +151,7 @@ def conversation(
     thinking = effort != "none" if effort else body.think
     return Conversation(
         arranged(
-            _messages(body, Reader(model, settings, sight)),
+            _messages(body, Reader(model, settings, sight, body.image_max_tokens)),
             system=settings.system_message_policy,
             developer=settings.developer_message_policy,
         ),

@@ -139,7 +139,7 @@ def conversation(
     body: ChatBody, *, model: str, settings: Settings, sight: Sight | None = None
 ) -> Conversation:
     effort, think, kwargs = thinking(body)
-    reader = Reader(model, settings, sight)
+    reader = Reader(model, settings, sight, body.image_max_tokens)
     messages = [_message(message, index, reader) for index, message in enumerate(body.messages)]
     return Conversation(
         arranged(

@@ -90,7 +90,7 @@ def conversation(
     if isinstance(body.input, str):
         placed.append(("input", Message("user", body.input)))
     else:
-        placed += _messages(body.input, Reader(model, settings, sight))
+        placed += _messages(body.input, Reader(model, settings, sight, body.image_max_tokens))
     effort, think, kwargs = thinking(body)
     return Conversation(
         arranged(
