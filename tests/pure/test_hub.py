@@ -1,5 +1,6 @@
 """A model is here whole or not at all, whatever it was called and whatever stopped the pull."""
 
+import re
 from pathlib import Path
 from threading import Event
 
@@ -86,6 +87,45 @@ def test_a_hugging_face_folder_is_a_model_and_another_folder_is_not(
 def test_a_missing_path_is_told_as_one(tmp_path: Path) -> None:
     with pytest.raises(ModelNotFound, match="No such file"):
         resolve(str(tmp_path / "none.gguf"))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("a.gguf.xz", b"", "xz -dk a.gguf.xz"),
+        ("a.GGUF.ZIP", b"", "unzip a.GGUF.ZIP"),
+        ("model.safetensors", b"", "the folder that has it"),
+        ("a.gguf.part1", b"GGUF", "rename it to a.gguf.part1.gguf"),
+        ("notes.txt", b"GG", "a tag that flm list shows"),
+        ("some", None, ""),
+    ],
+)
+def test_a_file_that_is_no_model_is_told_what_it_is(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    content: bytes | None,
+    said: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if content is None:
+        Path(name).mkdir()
+        Path(name, "it.gguf").write_bytes(b"GGUF")
+        said = str(tmp_path / name / "it.gguf")
+    else:
+        Path(name).write_bytes(content)
+    for text in (name, f"./{name}", str(tmp_path / name)):
+        with pytest.raises(ModelNotFound, match=re.escape(name)) as error:
+            resolve(text)
+        assert said in error.value.fix
+
+
+def test_a_tag_stays_one_where_a_file_is_called_like_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("smollm2:135m").touch()
+    assert resolve("smollm2:135m").path is None
 
 
 def test_a_model_counts_as_installed_only_while_every_file_is_whole(settings: Settings) -> None:
