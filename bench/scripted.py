@@ -40,6 +40,7 @@ class Asked:
     at: float  # monotonic
     cached: int = 0  # tokens that were not read for it
     first_s: float = 0.0  # from there to its first token
+    written: int | None = None  # tokens, once its reply has ended
 
 
 @dataclass
@@ -54,6 +55,7 @@ class Served:
         for asked in self.asked:
             if usage := ended.get(asked.id):
                 asked.cached = usage.cached_tokens
+                asked.written = usage.completion_tokens
 
 
 @contextmanager
