@@ -44,7 +44,7 @@ NAMES = {
 }
 
 
-def seeing_folder(folder: Path) -> Path:
+def seeing_folder(folder: Path, *, template: str = TEMPLATE) -> Path:
     """With a tokenizer that has a placeholder, and a template that writes it."""
     file = GgufFile(R1 / "qwen35_r1.Q4_1.gguf")
     with_tower(published(file, R1 / "hf" / "config.json", folder))
@@ -53,7 +53,7 @@ def seeing_folder(folder: Path) -> Path:
         words = words.replace(json.dumps(before), json.dumps(after))
     (folder / "tokenizer.json").write_text(words, encoding="utf-8")
     shutil.copy(TOKENIZER / "tokenizer_config.json", folder)
-    (folder / "chat_template.jinja").write_text(TEMPLATE, encoding="utf-8")
+    (folder / "chat_template.jinja").write_text(template, encoding="utf-8")
     return folder
 
 
