@@ -1,12 +1,13 @@
 """Pictures beside llama.cpp's mtmd, on random weights: half of Qwen3.5 0.8B, and its picture tower.
 
-    python -m bench.pictures [--only encoded,turns,agents] [--type F16] [--rounds 3]
+    python -m bench.pictures [--only encoded,turns,agents,beside] [--type F16] [--rounds 3]
 
 Both servers run at once on the same two files with the same threads, and take turns. A picture is
 new each round. *Encoded*: from pixels to rows; flm counts that itself (/metrics), of llama.cpp it
 is the time between the two lines of its log around it. *Turns*: the first token of a question about
 a picture, and of the one after it. *Agents*: two, each with a picture of its own, turn about in one
-lane: what is kept of each, and how often a tower ran.
+lane: what is kept of each, and how often a tower ran. *Beside*: what becomes of a reply while a
+picture of somebody else is looked at: tokens a second, and the longest without any.
 """
 
 import argparse
@@ -14,9 +15,11 @@ import base64
 import re
 import statistics
 import tempfile
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from io import BytesIO
 from itertools import count
 from pathlib import Path
@@ -38,7 +41,9 @@ from flm.graph.weights.gguf import GgufFile
 from flm.hub.pull import pull
 from flm.settings import Settings
 
-SIDES = (448, 768, 1024)
+PARTS = ("encoded", "turns", "agents", "beside")
+SIDES, BESIDE_SIDE = (448, 768, 1024), 768
+LONG, ALONE_S = 1500, 2.0  # tokens of the reply beside, and how long it is alone at first
 ENCODED_LEAST, SECOND_TURN_MOST = 1.0, 0.1
 CONTEXT, REPLY, TURNS = 4096, 16, 6
 WHOLE = ("--img-pre-resize", "0", "--ctx-len", str(CONTEXT))  # as large as they come
@@ -87,7 +92,7 @@ def _clock_s(line: str) -> float:
 
 
 @contextmanager
-def served(type: str, flags: tuple[str, ...], vocabulary: GgufFile) -> Iterator[Sides]:
+def served(type: str, vocabulary: GgufFile, *, lanes: int = 1) -> Iterator[Sides]:
     like = replace(LIKES["qwen35"], sees=True)
     threads = cores_physical()
     with tempfile.TemporaryDirectory(dir=FOLDER) as place:
@@ -96,9 +101,9 @@ def served(type: str, flags: tuple[str, ...], vocabulary: GgufFile) -> Iterator[
         write(gguf, like, like.type, vocabulary)
         tower = write_tower(folder / "mmproj.gguf", TowerLike(), type)
         peer = llama_cpp_server(
-            gguf, threads=threads, slots=1, context=CONTEXT, log=log, tower=tower
+            gguf, threads=threads, slots=lanes, context=lanes * CONTEXT, log=log, tower=tower
         )
-        ours = flm_server(str(gguf), threads=threads, lanes=1, flags=flags, home=folder)
+        ours = flm_server(str(gguf), threads=threads, lanes=lanes, flags=WHOLE, home=folder)
         with ours as our_server, peer as peer_server:
             yield Sides(our_server, peer_server, log)
 
@@ -199,27 +204,80 @@ def agents(sides: Sides, type: str) -> None:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """A reply, before and while a picture is looked at: tokens a second, and seconds."""
+
+    alone: float
+    beside: float
+    longest_s: float
+    picture_s: float  # to the first token about it
+
+
+def beside(sides: Sides, type: str, rounds: int) -> None:
+    clients = [Client(each.url) for each in (sides.ours, sides.peer)]
+    found: list[list[Beside]] = [[], []]
+    for number in range(rounds):
+        for index, (client, server) in enumerate(
+            zip(clients, (sides.ours, sides.peer), strict=True)
+        ):
+            server.rest()
+            found[index].append(_both(client, number))
+    row: dict[str, float] = {}
+    for name, side in zip(("flm", "llama_cpp"), found, strict=True):
+        for figure in fields(Beside):
+            values = [getattr(each, figure.name) for each in side]
+            row[f"{name}_{figure.name}"] = statistics.median(values)
+    keep("pictures", f"a reply beside a picture of {BESIDE_SIDE}x{BESIDE_SIDE}, {type}", **row)
+
+
+def _both(client: Client, number: int) -> Beside:
+    began = time.perf_counter()
+    tell = [{"role": "user", "content": f"Tell me story number {number}, a long one."}]
+    with ThreadPoolExecutor(1) as thread:
+        telling = thread.submit(client.chat, tell, LONG, ignore_eos=True)
+        time.sleep(ALONE_S)
+        shown = time.perf_counter() - began
+        looked_s = client.chat([asked(BESIDE_SIDE, QUESTIONS[0])], 1).first_s
+        told = telling.result()
+    seen = shown + looked_s
+    if told.arrivals_s[-1] < seen:
+        raise SystemExit("the reply ended before the picture was looked at")
+    arrivals = [told.first_s, *(each for each in told.arrivals_s if each < seen)]
+    gaps = np.diff([each for each in told.arrivals_s if shown <= each <= seen + ALONE_S])
+    alone = [each for each in arrivals if each < shown]
+    return Beside(
+        alone=(len(alone) - 1) / (alone[-1] - alone[0]),
+        beside=sum(each >= shown for each in arrivals) / looked_s,
+        longest_s=float(gaps.max()),
+        picture_s=looked_s,
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", default="encoded,turns,agents", help="parts, with commas")
+    parser.add_argument("--only", default=",".join(PARTS), help="parts, with commas")
     parser.add_argument("--type", choices=TYPES, help="of the tower's matrices")
     parser.add_argument("--rounds", type=int, default=3)
     given = parser.parse_args()
     parts = given.only.split(",")
-    if unknown := set(parts) - {"encoded", "turns", "agents"}:
+    if unknown := set(parts).difference(PARTS):
         parser.error(f"no such part: {', '.join(unknown)}")
     settings = replace(Settings(), model_path=ROOT / ".cache" / "flm")
     vocabulary = GgufFile(pull("smollm2:135m", settings, progress=lambda *_: None))
     FOLDER.mkdir(parents=True, exist_ok=True)
     for type in [given.type] if given.type else TYPES:
-        with served(type, WHOLE, vocabulary) as sides:
+        again = given.type is None and type != TYPES[0]  # what hangs on nothing but the rows
+        with served(type, vocabulary) as sides:
             if "encoded" in parts:
                 encoded(sides, type, given.rounds)
-            if type == TYPES[0] or given.type:
-                if "turns" in parts:
-                    turns(sides, type, given.rounds)
-                if "agents" in parts:
-                    agents(sides, type)
+            if "turns" in parts and not again:
+                turns(sides, type, given.rounds)
+            if "agents" in parts and not again:
+                agents(sides, type)
+        if "beside" in parts and not again:
+            with served(type, vocabulary, lanes=2) as sides:
+                beside(sides, type, given.rounds)
 
 
 if __name__ == "__main__":

@@ -193,6 +193,30 @@ MUTANTS = (
         "                pass\n        return found",
         ("tests/engine/test_disk.py",),
     ),
+    Mutant(  # all requests wait for the tower with one
+        "flm/engine/waiting.py",
+        "if (needed := self._pictures.get(request_id)) and not needed.done:",
+        "if not all(needed.done for needed in self._pictures.values()):",
+        ("tests/engine/test_encodings.py",),
+    ),
+    Mutant(  # a cancelled request leaves its pictures on their way
+        "flm/engine/waiting.py",
+        "                needed.close()\n            if fetch",
+        "                pass\n            if fetch",
+        ("tests/engine/test_encodings.py",),
+    ),
+    Mutant(  # a picture is encoded for each that waits for it
+        "flm/runner/encodings.py",
+        "encoding = self._wanted.get(picture.identity)",
+        "encoding: Encoding | None = None",
+        ("tests/engine/test_encodings.py",),
+    ),
+    Mutant(  # what is kept of a prompt has its pictures encoded all the same
+        "flm/engine/waiting.py",
+        "if each.end > start",
+        "if each.end > 0",
+        ("tests/engine/test_encodings.py",),
+    ),
 )
 
 

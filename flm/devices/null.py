@@ -6,19 +6,32 @@ what memory holds instead of counting calls:
     the last column;
   * a state tensor holds, in its first and last element, hashes of all tokens since it was zero;
   * logits are drawn by what the rows up to the token and the state hold, so that memory which
-    lacks a row, or has another's, gives other logits.
+    lacks a row, or has another's, gives other logits;
+  * of a model that sees, a picture's token is what its row is.
 Host and device copies are kept apart, as an NPU keeps them: a forgotten sync is a wrong result.
 """
 
 import json
 import weakref
+import zlib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
 
 from flm.core.tensor import MemoryKind, TensorSpec
-from flm.devices.device import IDS, LAST, LOGITS, OFFSETS, OUT, Array, Buffer, zeros
+from flm.devices.device import (
+    IDS,
+    LAST,
+    LOGITS,
+    OFFSETS,
+    OUT,
+    PICTURES,
+    PLACES,
+    Array,
+    Buffer,
+    zeros,
+)
 from flm.errors import PassCancelled
 
 PRIME = 2039  # every value held is below 2048, so float16 holds it too
@@ -63,10 +76,14 @@ class NullBuffer:
 class NullProgram:
     grid = 1
 
-    def __init__(self, memory: list[Memory], vocabulary: int, during: Callable[[], None]) -> None:
+    def __init__(
+        self, memory: list[Memory], vocabulary: int, during: Callable[[], None], sees: int = 0
+    ) -> None:
         # A size of 0 is one the buffers decide: lanes, tokens, capacity.
         inputs = [TensorSpec(IDS, (0, 0), "int64"), TensorSpec(OFFSETS, (0,), "int32")]
         inputs.append(TensorSpec(LAST, (1,), "int64"))
+        if sees:
+            inputs += [TensorSpec(PICTURES, (0, sees)), TensorSpec(PLACES, (0, 0), "int64")]
         outputs = [TensorSpec(LOGITS, (0, 1, vocabulary))]
         for name, kind, shape, dtype in memory:
             whole = (0, shape[0], 0, shape[1]) if kind is MemoryKind.ROWS else (0, *shape)
@@ -91,6 +108,8 @@ class NullProgram:
         ids, offsets, last = device[IDS], device[OFFSETS], int(device[LAST][0])
         assert 0 <= ids.min() <= ids.max() < self._vocabulary, "a token outside the vocabulary"
         assert len(ids) == len(offsets) == len(device[LOGITS]), "lanes differ"
+        if PICTURES in device:
+            ids = _seen(ids, device[PICTURES], device[PLACES])
         half = ids.shape[1] // 2
         for lane, tokens in enumerate(ids):
             start = int(offsets[lane])
@@ -157,16 +176,18 @@ class NullDevice:
             (name, MemoryKind(kind), tuple(shape), dtype)
             for name, kind, shape, dtype in model["memory"]
         ]
-        return NullProgram(memory, model["vocabulary"], self._during)
+        return NullProgram(memory, model["vocabulary"], self._during, model["sees"])
 
     def close(self) -> None:
         """Nothing is held outside Python."""
 
 
-def write_model(path: Path, memory: Iterable[Memory], *, vocabulary: int) -> Path:
-    """A model that `NullDevice.load` reads. Shapes are a lane's: (heads, width) for rows."""
+def write_model(path: Path, memory: Iterable[Memory], *, vocabulary: int, sees: int = 0) -> Path:
+    """A model that `NullDevice.load` reads. Shapes are a lane's: (heads, width) for rows. `sees`:
+    how wide the rows of pictures are that it takes; 0: none.
+    """
     listed = [(name, kind.value, shape, dtype) for name, kind, shape, dtype in memory]
-    path.write_text(json.dumps({"vocabulary": vocabulary, "memory": listed}))
+    path.write_text(json.dumps({"vocabulary": vocabulary, "memory": listed, "sees": sees}))
     return path
 
 
@@ -175,6 +196,13 @@ def fingerprint(tokens: Array, start: int, *, tensor: int, heads: int) -> Array:
     positions = np.arange(start, start + len(tokens))
     rows = 31 * tokens.astype(np.int64) + 17 * positions + 7 * tensor  # [T]
     return (rows[None, :] + 5 * np.arange(heads)[:, None]) % PRIME + 1
+
+
+def _seen(ids: Array, pictures: Array, places: Array) -> Array:
+    """Tokens, those that are of a picture by what its rows hold."""
+    rows = np.array([zlib.crc32(row.tobytes()) % PRIME for row in pictures])
+    found: Array = np.where(places > 0, rows[places], ids)
+    return found
 
 
 def _write_rows(memory: Array, tokens: Array, start: int, tensor: int) -> None:

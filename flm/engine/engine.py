@@ -36,6 +36,7 @@ from flm.memory.parked import Parked
 from flm.prefix.cache import PrefixCache
 from flm.prefix.fetch import Fetch
 from flm.prefix.tally import PARKED, WAITS
+from flm.runner.encodings import Encodings
 from flm.runner.runner import Runner
 from flm.text.tokenizer import Tokenizer
 
@@ -58,8 +59,9 @@ class Engine:
         sampler_for: Callable[[Request], Sample] = Sampler,
         audit_every: int = 0,
         parked: Parked | None = None,
+        encodings: Encodings | None = None,
     ) -> None:
-        self.cache, self.eyes = cache, runner.eyes
+        self.cache, self.encodings = cache, encodings
         self._runner = runner
         self._tokenizer = tokenizer
         self._lanes = lanes
@@ -70,7 +72,7 @@ class Engine:
         self._pace, self._rota = Pace(chunk_s_target, chunk_len_max), Rota()
         self._admitted = 0  # since the last pass, which they do not hold up for long
         self._decode_is_due = False
-        self._waiting = Waiting(cache)
+        self._waiting = Waiting(cache, encodings)
         self._numbers = count(1)
         self.parking = Parking(runner, lanes, parked or Parked(lanes.layout))
         self._idle = IdleWork(cache, audit_every=audit_every)
@@ -110,7 +112,7 @@ class Engine:
 
     @property
     def busy(self) -> bool:
-        """Whether a step would do something: not while all there is waits for the disk."""
+        """Whether a step would do something: not while all waits for the disk or a tower."""
         return self.pressed or bool(self._idle)
 
     @property

@@ -29,6 +29,7 @@ from flm.models.cards import Card
 from flm.prefix.boundaries import BoundaryFinder
 from flm.prefix.cache import PrefixCache
 from flm.prefix.volatility import Volatility
+from flm.runner.encodings import Encodings
 from flm.runner.eyes import Eyes
 from flm.runner.runner import Runner
 from flm.settings import NPU, NPUS, Settings
@@ -193,6 +194,7 @@ def _engine(
             folder=settings.model_path / "parked",
             warn=warn,
         ),
+        encodings=Encodings(eyes) if eyes else None,
     )
 
 

@@ -42,6 +42,8 @@ class EngineThread:
         self._pressed_at = 0.0
         self._wake = Condition()
         engine.cache.when_landed(self.wake)
+        if engine.encodings:
+            engine.encodings.notify = self.wake
         self._thread = Thread(target=self._live, name="engine", daemon=True)
         self._thread.start()
 
@@ -76,7 +78,8 @@ class EngineThread:
     @property
     def eyes(self) -> Eyes | None:
         """For what they count, of a model that sees."""
-        return self._engine.eyes
+        encodings = self._engine.encodings
+        return encodings.eyes if encodings else None
 
     @property
     def idle(self) -> bool:
@@ -137,6 +140,8 @@ class EngineThread:
         for request_id in list(self._listeners):
             self._engine.interrupt(request_id)
         self._thread.join()
+        if self._engine.encodings:
+            self._engine.encodings.close()
         self._engine.cache.close(flush_s)
 
     def hurry(self) -> None:

@@ -1,11 +1,13 @@
 """Pictures to rows, by a model's tower. Rows of pictures seen lately are kept: a picture that comes
 again is not encoded again, whatever became of its prompt.
 
-Invariant: rows kept take at most `bytes_max`; who was asked for longest ago goes first.
+Invariant: rows kept take at most `bytes_max`, or are of one picture; who was asked for longest ago
+goes first.
 """
 
 import time
 from collections import OrderedDict
+from collections.abc import Iterable
 from threading import Lock
 from typing import TYPE_CHECKING
 
@@ -17,10 +19,29 @@ from flm.text.sight import inputs
 if TYPE_CHECKING:
     import onnxruntime
 
+FLOAT_BYTES = 4
+
+
+class Run:
+    """Of the tower, to be begun; it may be cancelled before, too."""
+
+    def __init__(self) -> None:
+        import onnxruntime
+
+        self.options = onnxruntime.RunOptions()
+        self.options.log_severity_level = 4  # a cancelled run is not an error to print
+
+    @property
+    def cancelled(self) -> bool:
+        return bool(self.options.terminate)
+
+    def cancel(self) -> None:
+        self.options.terminate = True
+
 
 class Eyes:
-    """For one thread, but `cancel`, which is for any. `encoded` counts runs of the tower, that
-    took `encoding_s`.
+    """`rows` is for the thread that runs passes, the rest for any. `encoded` counts runs of the
+    tower, that took `encoding_s`.
     """
 
     def __init__(
@@ -38,62 +59,75 @@ class Eyes:
         self._bytes_max = bytes_max
         self._kept: OrderedDict[str, Array] = OrderedDict()  # by identity, the youngest last
         self._bytes = 0
-        self._running: onnxruntime.RunOptions | None = None
+        self._running: Run | None = None  # that of a pass
         self._lock = Lock()
 
     def rows(self, picture: Placed) -> Array:
         """[tokens, width] float32. Raises DeviceFailed, PassCancelled."""
-        if picture.identity in self._kept:
-            self._kept.move_to_end(picture.identity)
-            return self._kept[picture.identity]
-        rows = self._encode(picture)
-        self._keep(picture.identity, rows)
-        return rows
+        with self._lock:
+            if picture.identity in self._kept:
+                self._kept.move_to_end(picture.identity)
+                return self._kept[picture.identity]
+            self._running = run = Run()
+        try:
+            return self.encode(picture, run)
+        finally:
+            with self._lock:
+                self._running = None
 
     def cancel(self) -> None:
-        """What the tower is at ends soon, if it is at anything."""
+        """What the tower is at for a pass ends soon, if it is at anything."""
         with self._lock:
             if self._running is not None:
-                self._running.terminate = True
+                self._running.cancel()
+
+    def missing(self, pictures: Iterable[Placed]) -> list[Placed]:
+        """Of different pictures those that are not kept, as many as could be at once."""
+        found: dict[str, Placed] = {}
+        free = self._bytes_max
+        for picture in pictures:
+            with self._lock:
+                known = picture.identity in self._kept or picture.identity in found
+            size = (picture.end - picture.start) * self.width * FLOAT_BYTES
+            if not known and size <= free:
+                found[picture.identity] = picture
+                free -= size
+        return list(found.values())
+
+    def encode(self, picture: Placed, run: Run) -> Array:
+        """What `rows` gives, and is kept for it. Raises DeviceFailed, PassCancelled."""
+        started = time.perf_counter()
+        given = dict(inputs(picture.picture, self.sight))
+        try:
+            (rows,) = self._session.run([EMBEDDING], given, run.options)
+        except Exception as error:  # onnxruntime's own types are not public
+            if run.cancelled:
+                raise PassCancelled("the pass was cancelled", fix="none needed") from error
+            raise DeviceFailed(
+                f"onnxruntime failed on a picture: {error}", fix="see docs/troubleshooting.md"
+            ) from error
+        with self._lock:
+            self.encoded += 1
+            self.encoding_s += time.perf_counter() - started
+            self._keep(picture.identity, rows)
+        found: Array = rows
+        return found
 
     @property
     def bytes_kept(self) -> int:
         return self._bytes
 
     def check(self) -> None:
-        assert self._bytes == sum(rows.nbytes for rows in self._kept.values())
-        assert self._bytes <= self._bytes_max
-
-    def _encode(self, picture: Placed) -> Array:
-        started = time.perf_counter()
-        given = dict(inputs(picture.picture, self.sight))
-        import onnxruntime
-
-        options = onnxruntime.RunOptions()
-        options.log_severity_level = 4  # a cancelled pass is not an error to print
         with self._lock:
-            self._running = options
-        try:
-            (rows,) = self._session.run([EMBEDDING], given, options)
-        except Exception as error:  # onnxruntime's own types are not public
-            if options.terminate:
-                raise PassCancelled("the pass was cancelled", fix="none needed") from error
-            raise DeviceFailed(
-                f"onnxruntime failed on a picture: {error}", fix="see docs/troubleshooting.md"
-            ) from error
-        finally:
-            with self._lock:
-                self._running = None
-        self.encoded += 1
-        self.encoding_s += time.perf_counter() - started
-        found: Array = rows
-        return found
+            assert self._bytes == sum(rows.nbytes for rows in self._kept.values())
+            assert self._bytes <= self._bytes_max or len(self._kept) == 1
 
     def _keep(self, identity: str, rows: Array) -> None:
-        if rows.nbytes > self._bytes_max:
-            return
+        """One that is larger than all may be stays for its own passes."""
+        if identity in self._kept:  # two threads were at it
+            self._bytes -= self._kept.pop(identity).nbytes
         self._kept[identity] = rows
         self._bytes += rows.nbytes
-        while self._bytes > self._bytes_max:
+        while self._bytes > self._bytes_max and len(self._kept) > 1:
             _, oldest = self._kept.popitem(last=False)
             self._bytes -= oldest.nbytes

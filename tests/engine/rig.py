@@ -23,6 +23,8 @@ from flm.memory.layout import MemoryLayout, MemoryTensor
 from flm.memory.parked import Parked
 from flm.prefix.cache import PrefixCache
 from flm.prefix.disk.tier import DiskTier
+from flm.runner.encodings import Encodings
+from flm.runner.eyes import Eyes
 from flm.runner.runner import Runner
 from flm.text.tokenizer import Tokenizer
 
@@ -48,8 +50,8 @@ class Clock:
 class Recorder(Runner):
     """A runner that notes its steps; a token takes it a millisecond, a decode step ten."""
 
-    def __init__(self, *parts: Any, vocabulary: int) -> None:
-        super().__init__(*parts, vocabulary=vocabulary)
+    def __init__(self, *parts: Any, vocabulary: int, eyes: Eyes | None = None) -> None:
+        super().__init__(*parts, vocabulary=vocabulary, eyes=eyes)
         self.device: Device = parts[1]
         self.clock = Clock()
         self.steps: list[Step] = []
@@ -65,9 +67,9 @@ class Recorder(Runner):
         }
 
 
-def write_null_model(folder: Path, layout: MemoryLayout) -> Path:
+def write_null_model(folder: Path, layout: MemoryLayout, *, sees: int = 0) -> Path:
     listed = [(t.name, t.kind, t.shape, t.dtype) for t in layout.tensors]
-    return write_model(folder / "null.json", listed, vocabulary=VOCABULARY)
+    return write_model(folder / "null.json", listed, vocabulary=VOCABULARY, sees=sees)
 
 
 def null_runner(
@@ -79,13 +81,15 @@ def null_runner(
     capacity_start: int = 16,
     during: Callable[[], None] = nothing,
     syncing: Callable[[], None] = nothing,
+    eyes: Eyes | None = None,
 ) -> tuple[Recorder, Lanes]:
     device = NullDevice(during, syncing)
-    program = device.load(write_null_model(folder, layout))
+    sees = eyes.width if eyes else 0
+    program = device.load(write_null_model(folder, layout, sees=sees))
     room = Lanes(
         device, layout, count=lanes, capacity_max=capacity_max, capacity_start=capacity_start
     )
-    return Recorder(program, device, layout, room, vocabulary=VOCABULARY), room
+    return Recorder(program, device, layout, room, vocabulary=VOCABULARY, eyes=eyes), room
 
 
 MakeRunner = Callable[..., tuple[Recorder, Lanes]]
@@ -113,6 +117,7 @@ class Rig:
         parked_rows: int = 0,
         parked_disk_rows: int = 0,
         window_rows: int = 5,
+        encodings: Encodings | None = None,
     ) -> None:
         self.uses_left: int | None = None  # of the device, till it is lost
         self._during = during
@@ -160,6 +165,7 @@ class Rig:
             sampler_for=sampler_for,
             audit_every=audit_every,
             parked=self.parked,
+            encodings=encodings,
         )
         self.events: list[Event] = []
 
