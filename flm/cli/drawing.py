@@ -61,8 +61,8 @@ def draw_models(entries: Sequence[Mapping[str, Any]]) -> str:
 
     widest_tag = max((len(e["name"]) for e in entries if e["memory"]), default=None)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in ("model", "", "disk", "memory", "fits", "context", "can"):
-        right = name in ("disk", "memory", "context")
+    for name in ("model", "", "disk", "memory + kept", "fits", "context", "can"):
+        right = name in ("disk", "memory + kept", "context")
         table.add_column(
             name,
             justify="right" if right else "left",
@@ -76,18 +76,19 @@ def draw_models(entries: Sequence[Mapping[str, Any]]) -> str:
             Text(entry["name"]),
             "✅" if entry["installed"] else "⏬",
             f"{entry['footprint']:.2f} GB",
-            _taken(memory) if memory else "?",
-            _fits(memory) if memory else "?",
+            _taken_and_kept(memory) if memory else "?",
+            _fits(memory).removeprefix("with ") if memory else "?",
             f"{memory['context_length']:,}" if memory else "?",
             abilities(entry["label"], entry["details"].get("think", False)),
         )
     lines: list[RenderableType] = [table]
     machine = next((e["memory"]["machine_bytes"] for e in entries if e["memory"]), None)
     if machine is not None:
-        taken = (
-            "weights and all lanes at this context length; kept prompts take some of what is left"
+        said = (
+            "memory: weights and all lanes at this context length; kept: prompts and parked lanes, "
+            f"up to so much of what is left of this machine's {_gib(machine)}"
         )
-        lines.append(Text(f"memory: {taken} of this machine's {_gib(machine)}", style="dim"))
+        lines.append(Text(said, style="dim"))
     return drawn(*lines)
 
 
@@ -97,12 +98,24 @@ def what_it_takes(entry: Mapping[str, Any]) -> str:
     if not memory:
         return disk
     fits = {"yes": "fits", "no": "does not fit"}.get(_fits(memory), f"fits {_fits(memory)}")
-    return f"{disk}, {_taken(memory)} in memory, {fits}"
+    kept = _gives_way(memory)
+    besides = f" and up to {_gib(kept)} of kept prompts" if kept else ""
+    return f"{disk}, {_taken(memory)} in memory{besides}, {fits}"
 
 
 def _taken(memory: Mapping[str, Any]) -> str:
-    """Without kept prompts, which take what is left."""
-    return _gib(memory["total_bytes"] - memory["prefix_cache_bytes"])
+    """That has to be there, which is what fits or does not."""
+    return _gib(memory["total_bytes"] - _gives_way(memory))
+
+
+def _taken_and_kept(memory: Mapping[str, Any]) -> str:
+    kept = _gives_way(memory)
+    return _taken(memory).replace(" ", f" + {kept / 2**30:.1f} ") if kept else _taken(memory)
+
+
+def _gives_way(memory: Mapping[str, Any]) -> int:
+    """Kept prompts and parked lanes, which take what is left."""
+    return int(memory["prefix_cache_bytes"] + memory["parked_bytes"])
 
 
 def _fits(memory: Mapping[str, Any]) -> str:

@@ -49,15 +49,23 @@ def command(
         said = report(machine, opened) | {"cpu_ready": trouble is None, "ready": ready}
         console.write(json.dumps(said, indent=4, sort_keys=True) + "\n")
     else:
-        _show(machine, opened, trouble)
+        _show(machine, opened, trouble, alone=settings.device == "cpu")
     raise typer.Exit(0 if ready else 1)
 
 
-def _show(machine: Machine, opened: Opened | None, trouble: DeviceUnavailable | None) -> None:
-    """What models would run on comes first: the CPU where there is no NPU at all."""
+def _show(
+    machine: Machine, opened: Opened | None, trouble: DeviceUnavailable | None, *, alone: bool
+) -> None:
+    """What models would run on comes first: the CPU where there is no NPU at all. `alone`: the CPU
+    is what was asked about, so what an NPU lacks is nobody's concern.
+    """
     has_npu = bool(machine.npus or machine.npus_on_bus)
-    if not has_npu:
+    if alone or not has_npu:
         _print_cpu(machine, trouble)
+    if alone:
+        if has_npu:
+            console.say("This machine has an NPU: flm validate says what stands between the two.")
+        return
     for check in checks(machine, opened):
         _print(check)
     if has_npu:

@@ -21,6 +21,7 @@ PROGRAM_BYTES = 256 * MIB  # Python, the server, a pass's own tensors
 ROWS_SHARE_MAX = 4  # float32 rows may take this part of memory, by --kv-dtype auto
 SPARE_SHARE = 16  # this part of memory is the system's, and what else runs
 CTX_LEN_MIN = 512
+CTX_LEN_STEP = 1024  # of what is advised
 KV_DTYPES = {"f32": "float32", "f16": "float16"}
 VALUE_BYTES = {"float32": 4, "float16": 2}
 NPU_VALUE_BYTES = 2  # of rows, as its kernels have them
@@ -83,8 +84,12 @@ class MemoryPlan:
         return own + self.beside
 
     @property
+    def gives_way(self) -> int:
+        return self.prefix + self.parked
+
+    @property
     def total(self) -> int:
-        return self.needed + self.prefix + self.parked
+        return self.needed + self.gives_way
 
     @property
     def left(self) -> int:
@@ -270,12 +275,12 @@ def _encoder_plan(card: Card, machine_bytes: int) -> MemoryPlan:
 
 
 def context_length_that_fits(card: Card, settings: Settings, machine_bytes: int) -> int | None:
-    """The longest of half, a quarter … of what was asked for, if any."""
-    length = estimate(card, settings, machine_bytes).context_length // 2
-    while length >= CTX_LEN_MIN:
-        if estimate(card, replace(settings, ctx_len=length), machine_bytes).fits:
-            return length
-        length //= 2
+    """The longest below what was asked for, in whole 1,024s or else the least; None: not even it."""
+    length = estimate(card, settings, machine_bytes).context_length
+    shorter = range((length - 1) // CTX_LEN_STEP * CTX_LEN_STEP, 0, -CTX_LEN_STEP)
+    for each in (*shorter, CTX_LEN_MIN):
+        if estimate(card, replace(settings, ctx_len=each), machine_bytes).fits:
+            return each
     return None
 
 
