@@ -275,7 +275,7 @@ def _encoder_plan(card: Card, machine_bytes: int) -> MemoryPlan:
 
 
 def context_length_that_fits(card: Card, settings: Settings, machine_bytes: int) -> int | None:
-    """The longest below what was asked for, in whole 1,024s or else the least; None: not even it."""
+    """The longest below what was asked for, in whole 1,024s or else the least; None: not that."""
     length = estimate(card, settings, machine_bytes).context_length
     shorter = range((length - 1) // CTX_LEN_STEP * CTX_LEN_STEP, 0, -CTX_LEN_STEP)
     for each in (*shorter, CTX_LEN_MIN):
