@@ -17,7 +17,7 @@ from flm.errors import BadModelFile
 from flm.graph import functions, sight
 from flm.graph.emit import Emitter
 from flm.graph.layers import Layers, Numerics
-from flm.graph.weights.blocks import Matrix, dense
+from flm.graph.weights.blocks import Matrix, dense, quantized
 from flm.graph.weights.gguf import GgufFile
 from flm.models.family import Source
 from flm.models.shape import LAYERS_MAX, WIDTH_MAX, contradiction
@@ -97,10 +97,14 @@ class Tower(Layers):
         return self.e.call(sight.gelu(tanh=tanh), [x])[0]
 
     def matrix(self, name: str, layer: int = 0) -> Matrix:
-        """As it is stored, but a folder's floats rounded where their rows are whole blocks."""
+        """As it is stored, but floats of a file or a folder rounded to 8 bits where their rows are
+        whole blocks. Graphs that are proven keep them.
+        """
         columns = self.w.sizes[name][1] or 0
         as_stored = columns % 32 and not self.w.is_gguf
-        return self.w.floats(name, layer) if as_stored else self.w.matrix(name, layer)
+        matrix = self.w.floats(name, layer) if as_stored else self.w.matrix(name, layer)
+        is_served = self.accuracy_level and matrix.format is None
+        return quantized(matrix, 8) if is_served else matrix
 
     def attend(self, qkv: Sequence[str], layer: int) -> str:
         """All of a row of x [rows,N,width] attend to all of it; nothing turns."""

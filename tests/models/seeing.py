@@ -21,14 +21,19 @@ from tests.models.seen import PROMPT, pictures
 
 
 def eyes_of(
-    source: Source, folder: Path, *, family: str | None = None, bytes_max: int = 2**20
+    source: Source,
+    folder: Path,
+    *,
+    family: str | None = None,
+    bytes_max: int = 2**20,
+    served: bool = False,
 ) -> Eyes:
-    """Of a model's folder; or of an mmproj file, of `family`."""
+    """Of a model's folder; or of an mmproj file, of `family`. `served`: in int8, not as proven."""
     emitter = Emitter(WeightStore(folder / "tower.bin"))
     towers = towers_of(family or family_of(source)[0])
     assert towers
     shape = towers.shape(source)
-    towers.emit(source, emitter, Numerics(int8_activations=False))
+    towers.emit(source, emitter, Numerics(int8_activations=served))
     emitter.save(folder / "tower.onnx", "tower")
     session = open_session(str(folder / "tower.onnx"), folder, threads=2)
     return Eyes(session, shape.sight, width=shape.out_width, bytes_max=bytes_max)

@@ -18,6 +18,7 @@ from flm.graph.layers import Numerics
 from flm.graph.weights.gguf import GgufFile
 from flm.graph.weights.safetensors import SafetensorsFolder
 from flm.models.compile import prepare
+from flm.models.family import Source
 from flm.models.qwen35.tower import GGUF, HUGGING_FACE
 from flm.runner.eyes import Eyes
 from flm.text.sight import fitted, inputs
@@ -67,6 +68,27 @@ def test_an_mmproj_file_gives_the_same_tower(folder: Path, tmp_path: Path, seein
     for picture in pictures():
         shown = shown_at(0, picture, eyes.sight)
         np.testing.assert_allclose(eyes.rows(shown), seeing.eyes.rows(shown), atol=1e-5, rtol=0)
+
+
+def test_a_tower_is_served_in_8_bits_whatever_floats_it_comes_from(
+    folder: Path, tmp_path: Path, seeing: Seeing
+) -> None:
+    """What that costs, of random weights: up to 3 % of a row's length."""
+    sources: list[tuple[Source, str | None]] = [
+        (SafetensorsFolder(folder, quantized=True), None),
+        (GgufFile(as_mmproj(folder, tmp_path / "mmproj.gguf")), "qwen35"),
+    ]
+    served = []
+    for number, (source, family) in enumerate(sources):
+        (tmp_path / str(number)).mkdir()
+        served.append(eyes_of(source, tmp_path / str(number), family=family, served=True))
+    for picture in pictures():
+        shown = shown_at(0, picture, seeing.eyes.sight)
+        of_folder, of_file = (eyes.rows(shown) for eyes in served)
+        np.testing.assert_array_equal(of_folder, of_file)
+        exact = seeing.eyes.rows(shown)
+        off = np.linalg.norm(of_file - exact) / np.linalg.norm(exact)
+        assert 1e-3 < off < 0.03
 
 
 def test_logits_of_a_prompt_with_pictures_are_those_of_transformers(seeing: Seeing) -> None:
