@@ -8,6 +8,7 @@ Invariants, which `check` asserts:
 
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
@@ -117,7 +118,8 @@ class Parked:
             windows.held.clear()
         else:
             self.disk_bytes -= windows.size
-            windows.file.close()
+            with suppress(OSError):  # a full disk refuses once more what was still to be written
+                windows.file.close()
 
     def check(self) -> None:
         on_host = [each.size for each in self._open if each.file is None]

@@ -8,10 +8,15 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from tests.server.house import SETTINGS, House
+from flm.core.request import Priority
+from flm.server.residence import residence as residence_module
+from tests.server.house import SETTINGS, House, open_house, serving
+from tests.server.street import opened
 from tests.server.test_leaving import Gate, answers, caller, idle, until
 
 RESET = bytes.fromhex("0100000000000000")  # linger: on, 0 s
@@ -101,6 +106,69 @@ def test_who_goes_leaves_no_lane_behind(house: House, state, go, streamed: bool)
     until(lambda: idle(house))
     answers(house)
     house.resident.thread.ask(lambda engine: engine.check()).result(10)
+
+
+@pytest.mark.parametrize("streamed", [True, False], ids=["streamed", "whole"])
+@pytest.mark.parametrize("state", [queued, read, written])
+def test_who_sends_no_more_is_hung_up_on_cleanly(house: House, state, streamed: bool) -> None:  # type: ignore[no-untyped-def]
+    """What a whole close looks like from here is the same: nobody can be worked for on the chance
+    that it was half of one.
+    """
+    with state(house, stream=streamed) as connection:
+        half_close(connection)
+        while connection.recv(65536):  # what was sent before, and then the end: no reset
+            pass
+
+
+@pytest.mark.parametrize("streamed", [True, False], ids=["streamed", "whole"])
+@pytest.mark.parametrize("go", [close, half_close, reset])
+def test_who_goes_while_parked_leaves_nothing_behind(tmp_path: Path, go, streamed: bool) -> None:  # type: ignore[no-untyped-def]
+    settings = replace(SETTINGS, lanes=1)
+    with ExitStack() as stack:
+        house = stack.enter_context(open_house(tmp_path, settings, parked_bytes=2**20))
+        house.url = stack.enter_context(serving(house.residence))
+        slow, thread = threading.Event(), house.resident.thread
+        house.during_passes(lambda: (slow.wait(0.005), None)[1])
+        house.say("never heard ", "a person's ", end=False)
+        story = [{"role": "user", "content": "Tell it all. " * 20}]
+        with caller(house.url, model="tiny:1m@agent", messages=story, stream=streamed) as agent:
+            until(lambda: thread.running == 1)
+            person = stack.enter_context(caller(house.url))
+            until(lambda: thread.standing["parked", Priority.AGENT] == 1)
+            go(agent)
+            until(lambda: not thread.standing["parked", Priority.AGENT])
+        assert thread.parked.host_bytes == 0
+        assert thread.standing["running", Priority.INTERACTIVE] == 1, "somebody else's ended"
+        person.close()
+        until(lambda: idle(house))
+        house.during_passes(lambda: None)
+        answers(house)
+
+
+@pytest.mark.parametrize("streamed", [True, False], ids=["streamed", "whole"])
+@pytest.mark.parametrize("go", [close, half_close, reset])
+def test_who_goes_while_its_model_is_waited_for_leaves_nothing_behind(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    go,  # type: ignore[no-untyped-def]
+    streamed: bool,
+) -> None:
+    monkeypatch.setattr(residence_module, "STAY_S_MIN", 0.0)
+    gate = Gate()
+    with opened(tmp_path) as street:
+        assert street.ask("ant").status_code == 200
+        street.before_prepare = lambda name: gate()
+        with caller(street.url, model="bee", stream=streamed) as connection:
+            assert gate.reached.wait(10)
+            until(lambda: street.residence.waiting == 1)
+            go(connection)
+            until(lambda: street.residence.waiting == 0)
+        gate.open()
+        street.before_prepare = lambda name: None
+        assert street.ask("ant").json()["model"] == "ant"
+        assert street.loads == ["ant"], "nobody waits for it any more"
+        thread = street.houses["ant"].resident.thread
+        until(lambda: thread.idle and thread.running == 0)
 
 
 @pytest.mark.parametrize("go", [half_close, reset])
