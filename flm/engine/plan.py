@@ -5,6 +5,7 @@ From what was compiled, or nearly so from a card: flm list does, so nothing heav
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from flm.core.sizes import MIB, mib
 from flm.errors import BadRequest, NoRoom
@@ -278,7 +279,7 @@ def context_length_that_fits(card: Card, settings: Settings, machine_bytes: int)
     """The longest below what was asked for, in whole 1,024s or else the least; None: not that."""
     length = estimate(card, settings, machine_bytes).context_length
     shorter = range((length - 1) // CTX_LEN_STEP * CTX_LEN_STEP, 0, -CTX_LEN_STEP)
-    for each in (*shorter, CTX_LEN_MIN):
+    for each in chain(shorter, (CTX_LEN_MIN,)):
         if estimate(card, replace(settings, ctx_len=each), machine_bytes).fits:
             return each
     return None
