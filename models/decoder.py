@@ -27,10 +27,13 @@ def emit_decoder(
     sandwich: bool = False,
     embedding_scale: float = 1.0,
     logit_scale: float = 1.0,
+    deep: int = 0,
 ) -> Emitted:
-    """The whole graph. `output` gives each layer's output projection where it is not "output"."""
+    """The whole graph. `output` gives each layer's output projection where it is not "output";
+    `deep` is how many layers add a part of a picture's rows to what they give.
+    """
     mlp = mlp or gated_mlp(b, w, b.swiglu)
-    residual = b.embedding(w.matrix("embedding"), embedding_scale)
+    residual = b.embedding(w.matrix("embedding"), embedding_scale, deep=deep)
     with b.layer(0):
         x = b.rms_norm(residual, *w.norm("input_norm"))
     for i in range(shape.layers):
@@ -46,6 +49,8 @@ def emit_decoder(
             x = mlp(x, i)
             if sandwich:
                 x = b.rms_norm(x, *w.norm("post_mlp_norm", i))
+            if i < deep:
+                x = b.deepened(x, i)
             name, following = w.norm("norm") if last else w.norm("input_norm", i + 1)
             if last:
                 following = following * logit_scale
@@ -53,7 +58,8 @@ def emit_decoder(
     b.head(x, w.matrix("head" if w.has("head") else "embedding"))
     vocabulary = w.matrix("embedding").shape[0]
     layout, notes = MemoryLayout(tuple(b.memory)), frozenset(b.notes)
-    return Emitted(layout, vocabulary, shape.context_length, notes=notes, width=shape.width)
+    width = shape.width * (1 + deep)
+    return Emitted(layout, vocabulary, shape.context_length, notes=notes, width=width)
 
 
 def gated_mlp(b: Blocks, w: Weights, activate: Callable[[str, str], str]) -> Mlp:

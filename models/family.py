@@ -41,6 +41,8 @@ FAMILIES: Mapping[str, str] = {
     "qwen3_5_moe": "qwen35moe",
     "qwen3_5_moe_text": "qwen35moe",
     "qwen3_5_text": "qwen35",
+    "qwen3_vl": "qwen3vl",
+    "qwen3vl": "qwen3vl",
     "smollm3": "smollm3",
 }
 
@@ -52,6 +54,7 @@ SEEING: Mapping[str, str] = {
     "qwen25vl": "qwen25vl",
     "qwen35": "qwen35",
     "qwen35moe": "qwen35",
+    "qwen3vl": "qwen35",
 }
 
 

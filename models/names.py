@@ -1,5 +1,7 @@
 """What most decoders' tensors are called in GGUF files and in Hugging Face folders."""
 
+from collections.abc import Mapping
+
 GGUF = {
     "embedding": "token_embd.weight",
     "norm": "output_norm.weight",
@@ -32,3 +34,10 @@ HUGGING_FACE = {
 # Kept at 8 bits where others are rounded to 4. Of all others "down" costs SmolLM2 most: a KL of
 # 0.42 with it at 4 bits, 0.15 without; values, or the first and the last layer, hardly matter.
 SENSITIVE = frozenset({"embedding", "head", "down"})
+
+
+def with_vision(table: Mapping[str, str]) -> dict[str, str]:
+    """Of a folder that holds a picture tower beside the text part."""
+    return {
+        name: theirs.replace("model.", "model.language_model.", 1) for name, theirs in table.items()
+    }

@@ -46,6 +46,18 @@ def plain_frequencies(shape: Shape) -> Array:
     return frequencies
 
 
+def sections_of(said: object, shape: Shape) -> tuple[int, ...]:
+    """Of the pairs of a head's values, how many turn by when a token comes, by its row and by its
+    column in a picture; without a word, thirds as even as can be, the first ones larger.
+    """
+    pairs = shape.rotary_width // 2
+    if isinstance(said, list) and all(isinstance(each, int) and each >= 0 for each in said):
+        given = tuple(said[:3])
+        if len(given) == 3 and sum(given) == pairs:
+            return given
+    return tuple((pairs + 2 - axis) // 3 for axis in range(3))
+
+
 def checked(w: Weights, rope: Rope) -> Rope:
     """Raises BadModelFile where an angle is not a number."""
     usable = (rope.frequencies > 0) & np.isfinite(rope.frequencies)

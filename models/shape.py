@@ -55,6 +55,14 @@ def shape_of(
     return shape
 
 
+def text_config(source: GgufFile | SafetensorsFolder) -> Mapping[str, Any] | None:
+    """Of a folder, the part of its config.json that is about text."""
+    if isinstance(source, GgufFile):
+        return None
+    text: Any = source.config.get("text_config")
+    return text if isinstance(text, dict) else source.config
+
+
 def within_window(
     source: GgufFile | SafetensorsFolder,
     shape: Shape,

@@ -112,12 +112,19 @@ class Tower(Layers):
         attributes = {"num_heads": self.s.heads, "scale": scale}
         return self.e.call(sight.plain_attention(), list(qkv), **attributes)[0]
 
-    def merged(self, x: str) -> None:
-        """Rows of x [1,N,width], those of a cell as one, to the text model's width: the output."""
-        blocks = self.e.constant([-1, self.s.merged_width])
-        (x,) = self.e.op("Reshape", [self.norm(x, "norm"), blocks])
+    def cells(self, x: str) -> str:
+        """x [1,N,width], the patches of a cell as one: [M,merged width]."""
+        return self.e.op("Reshape", [x, self.e.constant([-1, self.s.merged_width])])[0]
+
+    def merged(self, x: str, *deep: str) -> None:
+        """Rows of x [1,N,width], those of a cell as one, to the text model's width: the output,
+        with further parts of these rows, `deep`, behind.
+        """
+        x = self.cells(self.norm(x, "norm"))
         bent = self.gelu(self.linear(x, self.matrix("merge_up")), tanh=False)
-        self.linear(bent, self.matrix("merge_down"), output=EMBEDDING)
+        row = self.linear(bent, self.matrix("merge_down"), output=None if deep else EMBEDDING)
+        if deep:
+            self.e.op("Concat", [row, *deep], [EMBEDDING], axis=-1)
         self.e.output(EMBEDDING, "float32", ["M", self.s.out_width])
 
     def turned(

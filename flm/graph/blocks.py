@@ -110,16 +110,26 @@ class Blocks(Layers):
         """From here on attention takes the tokens of each view of this pass together."""
         self._views = self.e.input(VIEWS, "int64", ["K", 2])
 
-    def embedding(self, matrix: Matrix, scale: float = 1.0) -> str:
+    def embedding(self, matrix: Matrix, scale: float = 1.0, *, deep: int = 0) -> str:
         """ids [B,T] to [B,T,K], times `scale`; a head tied to it shares its bytes. Where a graph
-        sees, tokens that have a place among the rows of pictures are those, as they are.
+        sees, tokens that have a place among the rows of pictures are those, as they are; `deep`
+        parts behind the first, of K each, are for layers (`deepened`).
         """
         x = self.scaled(self._embedded(matrix), scale)
         if not self.sees:
             return x
-        rows = self.e.input(PICTURES, "float32", ["P", matrix.shape[1]])
-        places = self.e.input(PLACES, "int64", ["B", "T"])
-        return self.e.call(sight.placed(), [x, rows, places])[0]
+        rows = self.e.input(PICTURES, "float32", ["P", matrix.shape[1] * (1 + deep)])
+        self._places = self.e.input(PLACES, "int64", ["B", "T"])
+        rows, *self._deep = self.split(rows, 1 + deep) if deep else (rows,)
+        return self.e.call(sight.placed(), [x, rows, self._places])[0]
+
+    def deepened(self, x: str, layer: int) -> str:
+        """What `layer` gives, [B,T,K]; for tokens of a picture, and that layer's part of their
+        rows.
+        """
+        if not self.sees:
+            return x
+        return self.e.call(sight.deepened(), [x, self._deep[layer], self._places])[0]
 
     def _embedded(self, matrix: Matrix) -> str:
         weight = store_rows(self.e.store, matrix)

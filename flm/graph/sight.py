@@ -36,6 +36,26 @@ def placed() -> "onnx.FunctionProto":
 
 
 @cache
+def deepened() -> "onnx.FunctionProto":
+    """x [B,T,K], and rows [P,K] added to it for tokens whose place [B,T] is not 0."""
+    return _function(
+        "Deepened",
+        ["x", "rows", "places"],
+        ["y"],
+        [],
+        [
+            _node("Gather", ["rows", "places"], ["part"]),
+            _node("Add", ["x", "part"], ["sum"]),
+            _node("Constant", [], ["zero"], value_int=0),
+            _node("Greater", ["places", "zero"], ["sees"]),
+            _node("Constant", [], ["last_axis"], value_ints=[-1]),
+            _node("Unsqueeze", ["sees", "last_axis"], ["sees_all"]),
+            _node("Where", ["sees_all", "sum", "x"], ["y"]),
+        ],
+    )
+
+
+@cache
 def rotary_seen() -> "onnx.FunctionProto":
     """Rows of table [positions, pairs] at positions [B,3,T], of each pair the one of the three that
     mask [1,3,1,pairs] has: [B*T, pairs] of type `row_type`. `flat` is [-1, pairs].

@@ -20,9 +20,10 @@ from flm.graph.weights.blocks import Matrix
 from flm.graph.weights.gguf import GgufFile
 from flm.models.decoder import Mlp, emit_decoder, sizes_of
 from flm.models.family import Emitted, Source
+from flm.models.names import with_vision
 from flm.models.qwen35 import names
-from flm.models.rope import plain_frequencies
-from flm.models.shape import Shape, check_shape, contradiction, shape_of
+from flm.models.rope import plain_frequencies, sections_of
+from flm.models.shape import Shape, check_shape, contradiction, shape_of, text_config
 from flm.models.weights import Weights
 
 L2_EPSILON = 1e-6  # of the delta rule's query and key, fixed in the reference implementation
@@ -174,16 +175,8 @@ def weights_of(
     }
     gguf, hugging_face = tables
     if not isinstance(source, GgufFile) and hugging_face["embedding"] not in source:
-        hugging_face = names.with_vision(hugging_face)
+        hugging_face = with_vision(hugging_face)
     return Weights(source, gguf, hugging_face, sizes, norm_less=1.0, sensitive=names.SENSITIVE)
-
-
-def text_config(source: Source) -> Mapping[str, Any] | None:
-    """Of a folder, the part of its config.json that is about text."""
-    if isinstance(source, GgufFile):
-        return None
-    text: Any = source.config.get("text_config")
-    return text if isinstance(text, dict) else source.config
 
 
 def hybrid_of(source: Source) -> Hybrid:
@@ -233,17 +226,7 @@ def _from_gguf(source: GgufFile) -> Hybrid:
     )
     recurrent = tuple(bool(kind) for kind in listed[:layers])
     sections = source.metadata.get(f"{architecture}.rope.dimension_sections")
-    return Hybrid(shape, delta, recurrent, _sections(sections, shape))
-
-
-def _sections(said: object, shape: Shape) -> tuple[int, ...]:
-    """Of three; without a word, thirds as even as can be, the first ones larger."""
-    pairs = shape.rotary_width // 2
-    if isinstance(said, list) and all(isinstance(each, int) and each >= 0 for each in said):
-        given = tuple(said[:3])
-        if len(given) == 3 and sum(given) == pairs:
-            return given
-    return tuple((pairs + 2 - axis) // 3 for axis in range(3))
+    return Hybrid(shape, delta, recurrent, sections_of(sections, shape))
 
 
 def _from_config(text: Mapping[str, Any]) -> Hybrid:
@@ -274,6 +257,6 @@ def _from_config(text: Mapping[str, Any]) -> Hybrid:
             taps=int(text["linear_conv_kernel_dim"]),
         )
         recurrent = tuple(kind == "linear_attention" for kind in kinds[:layers])
-        return Hybrid(shape, delta, recurrent, _sections(rope.get("mrope_section"), shape))
+        return Hybrid(shape, delta, recurrent, sections_of(rope.get("mrope_section"), shape))
     except (KeyError, TypeError, ValueError, ZeroDivisionError, AttributeError) as error:
         raise BadModelFile(f"config.json: {error!r}") from error

@@ -1,7 +1,5 @@
 """What Qwen3.5's tensors are called in GGUF files and in Hugging Face folders (text part)."""
 
-from collections.abc import Mapping
-
 from flm.models import names
 
 GGUF = {
@@ -59,10 +57,3 @@ HUGGING_FACE = {
 }
 # What the delta rule reads goes into its state and stays there.
 SENSITIVE = names.SENSITIVE | {"mixed", "z", "a", "b", "delta_output"}
-
-
-def with_vision(table: Mapping[str, str]) -> dict[str, str]:
-    """The published checkpoints hold a picture tower beside the text part."""
-    return {
-        name: theirs.replace("model.", "model.language_model.", 1) for name, theirs in table.items()
-    }

@@ -1,17 +1,19 @@
-"""The picture tower of Qwen3.5.
+"""The picture tower of Qwen3.5 and of Qwen3-VL.
 
 A picture is patches; each gets a place of a learned table, interpolated, and turns by its row and
-its column; all attend to all; neighbours then merge into one row of the text model's width.
+its column; all attend to all; neighbours then merge into one row of the text model's width. In
+Qwen3-VL those of some layers before the last merge, too, into further parts of the row (deepstack).
 
 Inputs: `patches` [N, 3*patch*patch], in blocks of those that merge, `corners` [N,4] of the table
-and their `shares` [N,4], `cells` [N,2]: row and column. Output: `embedding` [N/merge^2, width].
+and their `shares` [N,4], `cells` [N,2]: row and column. Output: `embedding` [N/merge^2, width], or
+as many widths as the rows have parts.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from flm.core.picture import CELLS, CORNERS, PATCHES, SHARES, Sight
-from flm.errors import UnsupportedModel
 from flm.graph import sight
 from flm.graph.emit import Emitter
 from flm.graph.layers import Numerics
@@ -37,6 +39,7 @@ PIXELS_MIN, PIXELS_MAX = 256 * 256, 4096 * 4096  # where no file says, as publis
 GREY = (0.5, 0.5, 0.5)
 
 _BLOCK, _MERGER = "model.visual.blocks.{}.", "model.visual.merger."
+_DEEP = "model.visual.deepstack_merger_list.{}."
 HUGGING_FACE = {
     "patch": "model.visual.patch_embed.proj.weight",
     "patch_bias": "model.visual.patch_embed.proj.bias",
@@ -59,6 +62,13 @@ HUGGING_FACE = {
     "merge_up_bias": _MERGER + "linear_fc1.bias",
     "merge_down": _MERGER + "linear_fc2.weight",
     "merge_down_bias": _MERGER + "linear_fc2.bias",
+    # by their number
+    "deep_norm": _DEEP + "norm.weight",
+    "deep_norm_bias": _DEEP + "norm.bias",
+    "deep_up": _DEEP + "linear_fc1.weight",
+    "deep_up_bias": _DEEP + "linear_fc1.bias",
+    "deep_down": _DEEP + "linear_fc2.weight",
+    "deep_down_bias": _DEEP + "linear_fc2.bias",
 }
 GGUF = {
     "patch": "v.patch_embd.weight",
@@ -83,7 +93,23 @@ GGUF = {
     "merge_up_bias": "mm.0.bias",
     "merge_down": "mm.2.weight",
     "merge_down_bias": "mm.2.bias",
+    # by the layer that they follow
+    "deep_norm": "v.deepstack.{}.norm.weight",
+    "deep_norm_bias": "v.deepstack.{}.norm.bias",
+    "deep_up": "v.deepstack.{}.fc1.weight",
+    "deep_up_bias": "v.deepstack.{}.fc1.bias",
+    "deep_down": "v.deepstack.{}.fc2.weight",
+    "deep_down_bias": "v.deepstack.{}.fc2.bias",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class DeepShape(TowerShape):
+    deep: tuple[int, ...] = ()  # layers whose outcome makes further parts of the rows
+
+    @property
+    def part_width(self) -> int:
+        return self.out_width // (1 + len(self.deep))
 
 
 def has(source: Source) -> bool:
@@ -94,9 +120,13 @@ def has(source: Source) -> bool:
     )
 
 
-def shape(source: Source) -> TowerShape:
-    """Raises BadModelFile, or UnsupportedModel for a tower of another kind."""
-    return shape_by(source, _of_gguf, _of_folder)
+def shape(source: Source) -> DeepShape:
+    """Raises BadModelFile."""
+    found = shape_by(source, _of_gguf, _of_folder)
+    assert isinstance(found, DeepShape)
+    if sorted({*found.deep, -1, found.layers}) != [-1, *found.deep, found.layers]:
+        raise contradiction(source.path, f"a tower of {found.layers} layers with {found.deep}")
+    return found
 
 
 def emit(source: Source, emitter: Emitter, numerics: Numerics) -> None:
@@ -108,9 +138,15 @@ def emit(source: Source, emitter: Emitter, numerics: Numerics) -> None:
     x = t.add(t.linear(patches, patch_matrix(w, s)), _places(t))
     (x,) = emitter.op("Unsqueeze", [x, emitter.constant([0])])
     attend = t.turned(emitter.input(CELLS, "int64", ["N", 2]))
+    deep = []
     for layer in range(s.layers):
         x = t.layer(x, layer, attend)
-    t.merged(x)
+        if layer in s.deep:
+            number = layer if w.is_gguf else s.deep.index(layer)
+            merged = t.norm(t.cells(x), "deep_norm", number)
+            bent = t.gelu(t.linear(merged, t.matrix("deep_up", number)), tanh=False)
+            deep.append(t.linear(bent, t.matrix("deep_down", number)))
+    t.merged(x, *deep)
 
 
 def _places(t: Tower) -> str:
@@ -122,32 +158,33 @@ def _places(t: Tower) -> str:
     return t.e.call(sight.corners(), [table, corners, shares])[0]
 
 
-def _sizes(s: TowerShape) -> dict[str, tuple[int | None, ...]]:
+def _sizes(s: DeepShape) -> dict[str, tuple[int | None, ...]]:
     return {
         **sizes_of(s),
         "places": (s.sight.side**2 * s.width,),
         "merge_up": (s.merged_width, s.merged_width),
-        "merge_down": (s.out_width, s.merged_width),
+        "merge_down": (s.part_width, s.merged_width),
+        "deep_norm": (s.merged_width,),
+        "deep_norm_bias": (s.merged_width,),
+        "deep_up": (s.merged_width, s.merged_width),
+        "deep_down": (s.part_width, s.merged_width),
     }
 
 
-def _of_folder(source: SafetensorsFolder) -> TowerShape:
+def _of_folder(source: SafetensorsFolder) -> DeepShape:
     config: Mapping[str, Any] = source.config["vision_config"]
-    if config.get("deepstack_visual_indexes"):
-        raise UnsupportedModel(
-            f"{source.path} has a tower that adds to further layers, which flm does not build",
-            fix="take a Qwen3.5",
-        )
     if int(config.get("temporal_patch_size", 2)) != 2:
         raise contradiction(source.path, "its tower's pictures are not of two frames")
     size = processor(source).get("size")
     said = size if isinstance(size, dict) else {}
-    return TowerShape(
+    deep = tuple(int(layer) for layer in config.get("deepstack_visual_indexes") or ())
+    return DeepShape(
         layers=int(config["depth"]),
         width=int(config["hidden_size"]),
         mlp_width=int(config["intermediate_size"]),
         heads=int(config["num_heads"]),
-        out_width=int(config["out_hidden_size"]),
+        out_width=int(config["out_hidden_size"]) * (1 + len(deep)),
+        deep=deep,
         sight=_sight(
             source,
             patch=int(config["patch_size"]),
@@ -161,28 +198,29 @@ def _of_folder(source: SafetensorsFolder) -> TowerShape:
     )
 
 
-def _of_gguf(source: GgufFile) -> TowerShape:
+def _of_gguf(source: GgufFile) -> DeepShape:
     def number(key: str, default: float | None = None) -> int:
         return int(source.number(f"clip.vision.{key}", default))
 
-    if any(name.startswith("v.deepstack.") for name in source.tensors):
-        raise UnsupportedModel(
-            f"{source.path} is a tower that adds to further layers, which flm does not build",
-            fix="take a Qwen3.5",
-        )
+    names = (name.split(".") for name in source.tensors)
+    deep = tuple(sorted({int(name[2]) for name in names if name[:2] == ["v", "deepstack"]}))
     places = source.vector(GGUF["places"]).size // max(1, number("embedding_length"))
-    return TowerShape(
+    return DeepShape(
         layers=number("block_count"),
         width=number("embedding_length"),
         mlp_width=number("feed_forward_length"),
         heads=number("attention.head_count"),
-        out_width=number("projection_dim"),
+        out_width=number("projection_dim") * (1 + len(deep)),
+        deep=deep,
         sight=_sight(
             source,
             patch=number("patch_size"),
             merge=number("spatial_merge_size", 2),
             side=round(places**0.5),
-            pixels=(PIXELS_MIN, PIXELS_MAX),
+            pixels=(
+                number("image_min_pixels", PIXELS_MIN),
+                number("image_max_pixels", PIXELS_MAX),
+            ),
         ),
     )
 

@@ -10,8 +10,9 @@ from flm.graph.weights.blocks import Matrix
 from flm.models.decoder import gated_mlp
 from flm.models.family import Emitted, Source
 from flm.models.mixture import Mixture, mixture_of
-from flm.models.qwen35.graph import emit_hybrid, hybrid_of, text_config, weights_of
+from flm.models.qwen35.graph import emit_hybrid, hybrid_of, weights_of
 from flm.models.qwen35moe import names
+from flm.models.shape import text_config
 from flm.models.weights import Weights
 
 

@@ -8,6 +8,8 @@ import numpy as np
 
 from flm.core.picture import Picture
 from flm.graph.weights.safetensors import SafetensorsFolder
+from flm.models.qwen35.tower import GGUF, HUGGING_FACE
+from tests.models.gguf_writer import write_gguf
 from tests.models.rewritten import write_safetensors
 
 SEED = 35
@@ -47,6 +49,44 @@ def with_tower(folder: Path) -> Path:
     processor = {"size": size, "patch_size": config["vision_config"]["patch_size"]}
     (folder / "preprocessor_config.json").write_text(json.dumps(processor))
     return folder
+
+
+def as_mmproj(
+    folder: Path, path: Path, *, deep: list[int] | None = None, **changes: object
+) -> Path:
+    """The folder's tower as llama.cpp's converter writes it; `deep` are the layers whose mergers it
+    has, if not all as they are; `changes` replace what it says.
+    """
+    source = SafetensorsFolder(folder, quantized=False)
+    vision = source.config["vision_config"]
+    bounds = json.loads((folder / "preprocessor_config.json").read_text())["size"]
+    deep = vision["deepstack_visual_indexes"] if deep is None else deep
+    tensors = {}
+    for name, theirs in HUGGING_FACE.items():
+        layers = (
+            deep if name.startswith("deep") else range(vision["depth"] if "{}" in theirs else 1)
+        )
+        for number, layer in enumerate(layers):
+            values = source.vector(theirs.format(number))
+            values = values.reshape(source.stored(theirs.format(number)).shape)
+            if name == "patch":
+                tensors[GGUF["patch_other"]] = (np.ascontiguousarray(values[:, :, 1]), 0)
+                values = np.ascontiguousarray(values[:, :, 0])
+            tensors[GGUF[name].format(layer)] = (values, 0)
+    metadata: dict[str, object] = {
+        "general.architecture": "clip",
+        "clip.projector_type": "qwen3vl_merger",
+        "clip.vision.block_count": vision["depth"],
+        "clip.vision.embedding_length": vision["hidden_size"],
+        "clip.vision.feed_forward_length": vision["intermediate_size"],
+        "clip.vision.attention.head_count": vision["num_heads"],
+        "clip.vision.projection_dim": vision["out_hidden_size"],
+        "clip.vision.patch_size": vision["patch_size"],
+        "clip.vision.spatial_merge_size": vision["spatial_merge_size"],
+        "clip.vision.image_min_pixels": bounds["shortest_edge"],
+        "clip.vision.image_max_pixels": bounds["longest_edge"],
+    }
+    return write_gguf(path, metadata | changes, tensors)
 
 
 # Token ids, and pictures as -1 - their number: several, the same twice, and text between.

@@ -19,14 +19,12 @@ from flm.graph.weights.gguf import GgufFile
 from flm.graph.weights.safetensors import SafetensorsFolder
 from flm.models.compile import prepare
 from flm.models.family import Source
-from flm.models.qwen35.tower import GGUF, HUGGING_FACE
 from flm.runner.eyes import Eyes
 from flm.text.sight import fitted, inputs
 from tests.models.drive import FIXTURES, Graph, unpacked
-from tests.models.gguf_writer import write_gguf
 from tests.models.rewritten import published
 from tests.models.seeing import Seeing, blindfolded, eyes_of, prompt_of, runner_of, shown_at
-from tests.models.seen import pictures, with_tower
+from tests.models.seen import as_mmproj, pictures, with_tower
 
 R1 = FIXTURES / "qwen35_r1"
 EXPECTED = np.load(FIXTURES / "qwen35_seen" / "expected.npz")
@@ -140,35 +138,6 @@ def test_a_picture_is_encoded_once_while_its_rows_fit(folder: Path, tmp_path: Pa
     assert np.array_equal(eyes.rows(other), eyes.rows(other))
 
 
-def as_mmproj(folder: Path, path: Path, *, width: int | None = None, deep: bool = False) -> Path:
-    """The folder's tower as llama.cpp's converter writes it; `width`: what it says of its rows."""
-    source = SafetensorsFolder(folder, quantized=False)
-    vision = source.config["vision_config"]
-    tensors = {}
-    for name, theirs in HUGGING_FACE.items():
-        for layer in range(vision["depth"] if "{}" in theirs else 1):
-            values = source.vector(theirs.format(layer))
-            values = values.reshape(source.stored(theirs.format(layer)).shape)
-            if name == "patch":
-                tensors[GGUF["patch_other"]] = (np.ascontiguousarray(values[:, :, 1]), 0)
-                values = np.ascontiguousarray(values[:, :, 0])
-            tensors[GGUF[name].format(layer)] = (values, 0)
-    metadata: dict[str, object] = {
-        "general.architecture": "clip",
-        "clip.projector_type": "qwen3vl_merger",
-        "clip.vision.block_count": vision["depth"],
-        "clip.vision.embedding_length": vision["hidden_size"],
-        "clip.vision.feed_forward_length": vision["intermediate_size"],
-        "clip.vision.attention.head_count": vision["num_heads"],
-        "clip.vision.projection_dim": width or vision["out_hidden_size"],
-        "clip.vision.patch_size": vision["patch_size"],
-        "clip.vision.spatial_merge_size": vision["spatial_merge_size"],
-    }
-    if deep:  # as Qwen3-VL has them
-        tensors["v.deepstack.0.fc1.weight"] = (np.zeros((4, 4), np.float32), 0)
-    return write_gguf(path, metadata, tensors)
-
-
 @pytest.fixture
 def gguf(tmp_path: Path) -> Path:
     """A text model in a folder of its own."""
@@ -204,7 +173,7 @@ def test_a_bundle_that_says_otherwise_how_it_sees_is_made_again(gguf: Path, fold
 
 
 def test_a_tower_of_another_model_is_left_out_with_a_word(gguf: Path, folder: Path) -> None:
-    as_mmproj(folder, gguf.parent / "mmproj-F32.gguf", width=64)
+    as_mmproj(folder, gguf.parent / "mmproj-F32.gguf", **{"clip.vision.projection_dim": 64})
     said: list[str] = []
     assert prepare(gguf, gguf.parent / "bundle", say=said.append).sight is None
     assert "mmproj-F32.gguf makes rows of 64 and the model takes 128: it is left out" in said
@@ -223,13 +192,6 @@ def test_a_damaged_tower_is_told_and_nothing_is_left_behind(gguf: Path) -> None:
     with pytest.raises(BadModelFile, match="mmproj-F32"):
         prepare(gguf, gguf.parent / "bundle")
     assert not (gguf.parent / "bundle").exists()
-
-
-def test_a_tower_that_is_not_built_leaves_the_text_part(gguf: Path, folder: Path) -> None:
-    path = as_mmproj(folder, gguf.parent / "mmproj-F32.gguf", deep=True)
-    said: list[str] = []
-    assert prepare(gguf, gguf.parent / "bundle", say=said.append).sight is None
-    assert any("adds to further layers" in line and path.name in line for line in said)
 
 
 def test_a_picture_that_nobody_waits_for_any_more_is_given_up(seeing: Seeing) -> None:
