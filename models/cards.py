@@ -16,7 +16,6 @@ from flm.errors import ModelNotFound
 # FastFlowLM's models (name: sizes) whose families have no folder here yet.
 NOT_YET: Mapping[str, str] = {
     "embed-gemma": "300m",
-    "qwen3vl-it": "4b",
     "whisper-v3": "turbo",
     # of its later versions
     "gemma4-12b": "12b",
@@ -28,8 +27,6 @@ NOT_YET: Mapping[str, str] = {
 NEEDS: Mapping[str, str] = {
     "gemma4-12b": "pictures and speech",
     "gemma4e-flash": "pictures and speech",
-    "qwen3vl-flash": "pictures",
-    "qwen3vl-it": "pictures",
     "whisper-v3": "speech",
 }
 
