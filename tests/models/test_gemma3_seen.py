@@ -12,24 +12,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flm.core.picture import PATCHES, Placed, placed
+from flm.core.picture import PATCHES, Placed
 from flm.core.step import Span, Step
-from flm.devices.cpu import CpuDevice, open_session
-from flm.errors import BadRequest
-from flm.graph.emit import Emitter, WeightStore
+from flm.errors import BadModelFile, BadRequest, UnsupportedModel
 from flm.graph.layers import Numerics
 from flm.graph.weights.gguf import GgufFile
 from flm.graph.weights.safetensors import SafetensorsFolder
-from flm.memory.lanes import Lanes
-from flm.models.family import Source
-from flm.models.gemma3 import graph, tower
+from flm.models.gemma3 import tower
 from flm.prefix.shown import with_pictures
 from flm.runner.eyes import Eyes
 from flm.runner.runner import Runner
-from flm.text.sight import fitted, inputs, views
+from flm.text.sight import fitted, inputs
+from tests.models import seeing as driven
 from tests.models.drive import FIXTURES, Graph
 from tests.models.gemma_seen import PROMPT, TOKENS, as_mmproj, seeing_folder
+from tests.models.seeing import Seeing, eyes_of, runner_of
 from tests.models.seen import pictures
+
+Logits = npt.NDArray[Any]
 
 EXPECTED = np.load(FIXTURES / "gemma3_seen" / "expected.npz")
 EVERY = 4  # of a picture's rows, so many are one that was kept
@@ -41,54 +41,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return seeing_folder(tmp_path_factory.mktemp("gemma"))
 
 
-def eyes_of(source: Source, folder: Path) -> Eyes:
-    emitter = Emitter(WeightStore(folder / "tower.bin"))
-    tower.emit(source, emitter, Numerics(int8_activations=False))
-    emitter.save(folder / "tower.onnx", "tower")
-    session = open_session(str(folder / "tower.onnx"), folder, threads=2)
-    shape = tower.shape(source)
-    return Eyes(session, shape.sight, width=shape.out_width, bytes_max=2**20)
-
-
-class Seeing:
-    """A model that sees, and two lanes to read in."""
-
-    def __init__(self, source: Source, scratch: Path, eyes: Eyes, numerics: Numerics) -> None:
-        emitter = Emitter(WeightStore(scratch / "weights.bin"))
-        emitted = graph.emit(source, emitter, numerics)
-        emitter.save(scratch / "graph.onnx", "seeing")
-        device = CpuDevice(threads=2)
-        lanes = Lanes(device, emitted.layout, count=2, capacity_max=256)
-        program = device.load(scratch / "graph.onnx")
-        self.eyes = eyes
-        self.runner = Runner(
-            program, device, emitted.layout, lanes, vocabulary=emitted.vocabulary, eyes=eyes
-        )
-
-    def read(
-        self, tokens: tuple[int, ...], shown: tuple[Placed, ...], ends: list[int], lane: int = 0
-    ) -> npt.NDArray[Any]:
-        """In passes that end there."""
-        self.runner.restore(lane, [], [])
-        for start, end in pairwise([0, *ends]):
-            logits = self.run(tokens, shown, start, end, lane)
-        return logits
-
-    def run(
-        self, tokens: tuple[int, ...], shown: tuple[Placed, ...], start: int, end: int, lane: int
-    ) -> npt.NDArray[Any]:
-        span = Span(lane, start, tokens[start:end], shown)
-        return self.runner.run(Step((span,), prefill=True))[lane].copy()
-
-    def decode(self, token: int, start: int, shown: tuple[Placed, ...]) -> npt.NDArray[Any]:
-        span = Span(0, start, (token,), shown)
-        return self.runner.run(Step((span,), prefill=False))[0].copy()
+@pytest.fixture(scope="module")
+def seeing(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Seeing:
+    return Seeing(folder, tmp_path_factory.mktemp("seeing"))
 
 
 def shown_at(number: int, eyes: Eyes, start: int = 0) -> Placed:
-    picture = fitted(pictures()[number], eyes.sight, tokens_max=TOKENS, place="it")
-    (view,) = views(picture, eyes.sight, number)
-    return placed(view, start)
+    return driven.shown_at(start, pictures()[number], eyes.sight)
 
 
 def prompt_of(eyes: Eyes) -> tuple[tuple[int, ...], tuple[Placed, ...]]:
@@ -99,12 +58,16 @@ def prompt_of(eyes: Eyes) -> tuple[tuple[int, ...], tuple[Placed, ...]]:
     return with_pictures(PROMPT, shown), tuple(shown)
 
 
-@pytest.fixture(scope="module")
-def seeing(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Seeing:
-    source = SafetensorsFolder(folder, quantized=False)
-    scratch = tmp_path_factory.mktemp("seeing")
-    numerics = Numerics(int8_activations=False, sees=True)
-    return Seeing(source, scratch, eyes_of(source, scratch), numerics)
+def run(
+    runner: Runner, tokens: tuple[int, ...], shown: tuple[Placed, ...], start: int, lane: int = 0
+) -> Logits:
+    """Of what is behind `start`, in one pass."""
+    span = Span(lane, start, tokens[start:], shown)
+    return runner.run(Step((span,), prefill=True))[lane].copy()
+
+
+def decode(runner: Runner, token: int, start: int, shown: tuple[Placed, ...]) -> Logits:
+    return runner.run(Step((Span(0, start, (token,), shown),), prefill=False))[0].copy()
 
 
 @pytest.mark.parametrize("number", NUMBERS)
@@ -127,7 +90,9 @@ def test_rows_are_those_of_transformers(number: int, seeing: Seeing) -> None:
 
 @pytest.mark.parametrize("swapped", [False, True])
 def test_an_mmproj_file_gives_the_same_tower(swapped: bool, tmp_path: Path, seeing: Seeing) -> None:
-    eyes = eyes_of(GgufFile(as_mmproj(tmp_path / "mmproj.gguf", swapped=swapped)), tmp_path)
+    eyes = eyes_of(
+        GgufFile(as_mmproj(tmp_path / "mmproj.gguf", swapped=swapped)), tmp_path, family="gemma3"
+    )
     assert eyes.sight == seeing.eyes.sight
     for number in NUMBERS:
         got, wanted = (each.rows(shown_at(number, each)) for each in (eyes, seeing.eyes))
@@ -142,7 +107,7 @@ def test_logits_of_a_prompt_with_pictures_are_those_of_transformers(seeing: Seei
     logits, length = seeing.read(tokens, shown, [len(tokens)]), len(tokens)
     for wanted in EXPECTED["greedy"]:
         assert logits.argmax() == wanted
-        logits = seeing.decode(int(wanted), length, shown)
+        logits = decode(seeing.runner, int(wanted), length, shown)
         length += 1
 
 
@@ -157,8 +122,9 @@ def test_any_passes_that_keep_pictures_whole_give_the_same_bits(
         whole = not any(each.start < end < each.end for each in shown)
         if whole and end - (ends[-1] if ends else 0) > 1 and end < len(tokens) - 1:
             ends.append(end)
+    chunks = [end - start for start, end in pairwise([0, *ends, len(tokens)])]
     once = seeing.read(tokens, shown, [len(tokens)])
-    assert np.array_equal(seeing.read(tokens, shown, [*ends, len(tokens)], lane=1), once)
+    assert np.array_equal(seeing.read(tokens, shown, chunks, lane=1), once)
 
 
 def test_what_was_read_is_kept_cut_and_gone_on_from_bit_for_bit(seeing: Seeing) -> None:
@@ -168,15 +134,15 @@ def test_what_was_read_is_kept_cut_and_gone_on_from_bit_for_bit(seeing: Seeing) 
     first = seeing.runner.save(0, 0, shown[0].end)
     second = seeing.runner.save(0, shown[0].end, behind)
     seeing.runner.restore(1, tokens[:behind], [first, second])
-    assert np.array_equal(seeing.run(tokens, shown, behind, len(tokens), 1), whole)
+    assert np.array_equal(run(seeing.runner, tokens, shown, behind, 1), whole)
     # Cut before the second picture: another stands there, and then the same again.
     other = shown_at(2, seeing.eyes, shown[1].start)
     elsewhere = (shown[0], other, *shown[2:])
     instead = (*tokens[: other.start], *other.ids, *tokens[other.end :])
-    cut = seeing.run(instead, elsewhere, other.start, len(tokens), 1)
+    cut = run(seeing.runner, instead, elsewhere, other.start, 1)
     assert np.array_equal(cut, seeing.read(instead, elsewhere, [len(tokens)]))
     assert not np.array_equal(cut, whole)
-    assert np.array_equal(seeing.run(tokens, shown, other.start, len(tokens), 1), whole)
+    assert np.array_equal(run(seeing.runner, tokens, shown, other.start, 1), whole)
 
 
 @pytest.mark.parametrize("row_dtype", ["float32", "float16"])
@@ -186,13 +152,41 @@ def test_text_alone_is_read_bit_for_bit_as_by_a_graph_that_sees_nothing(
     source = SafetensorsFolder(folder)
     (tmp_path / "blind").mkdir()
     blind = Graph(source, tmp_path / "blind", int8_activations=True, row_dtype=row_dtype)
-    sighted = Seeing(source, tmp_path, seeing.eyes, Numerics(True, row_dtype, sees=True))
+    runner = runner_of(source, tmp_path, Numerics(True, row_dtype, sees=True), seeing.eyes)
     ids = tuple(np.load(FIXTURES / "gemma3" / "expected.npz")["ids"].tolist())
-    got = sighted.read(ids, (), [20, len(ids)])
-    assert np.array_equal(got, blind.read(ids, [20, len(ids) - 20]))
-    assert np.array_equal(sighted.decode(300, len(ids), ()), blind.run([300], len(ids))[0])
+    run(runner, ids[:20], (), 0)
+    assert np.array_equal(run(runner, ids, (), 20), blind.read(ids, [20, len(ids) - 20]))
+    assert np.array_equal(decode(runner, 300, len(ids), ()), blind.run([300], len(ids))[0])
 
 
 def test_a_picture_that_is_more_tokens_than_one_may_be_is_refused(seeing: Seeing) -> None:
     with pytest.raises(BadRequest, match="the model reads as 36 tokens, and 35 may be one"):
         fitted(pictures()[0], seeing.eyes.sight, tokens_max=35, place="messages[0]")
+
+
+@pytest.mark.parametrize(
+    ("changed", "word"),
+    [
+        ({"projector.scale_factor": 5}, "merges 12 patches a side by 5"),
+        ({"projector.scale_factor": 0}, "ZeroDivisionError"),
+        ({"attention.head_count": 3}, "3 heads of 64"),
+        ({"block_count": 3}, "v.blk.2.ln1.weight is missing"),
+        ({"image_size": 40}, "v.position_embd.weight is"),
+        ({"image_std": [0.5, 0.0, 0.5]}, "a deviation of"),
+    ],
+)
+def test_an_mmproj_file_that_contradicts_itself_is_refused(
+    changed: dict[str, object], word: str, tmp_path: Path
+) -> None:
+    said = {f"clip.vision.{key}": value for key, value in changed.items()}
+    source = GgufFile(as_mmproj(tmp_path / "mmproj.gguf", changed=said))
+    with pytest.raises(BadModelFile, match=word):
+        eyes_of(source, tmp_path, family="gemma3")
+
+
+def test_a_tower_that_bends_otherwise_is_left_out(folder: Path) -> None:
+    source = SafetensorsFolder(folder, quantized=False)
+    vision = source.config["vision_config"]
+    source.config = {**source.config, "vision_config": {**vision, "hidden_act": "quick_gelu"}}
+    with pytest.raises(UnsupportedModel, match="quick_gelu"):
+        tower.shape(source)
