@@ -30,7 +30,7 @@ def graph_name(row_dtype: str, *, is_short: bool = False, sees: bool = False) ->
 
 def towers_beside(source: Path) -> list[Path]:
     """What may be the picture tower of a GGUF file: llama.cpp keeps it in a file of its own."""
-    return sorted(source.parent.glob("mmproj*.gguf")) if source.is_file() else []
+    return sorted(source.parent.glob("*mmproj*.gguf")) if source.is_file() else []
 
 
 class StaleBundle(FlmError):

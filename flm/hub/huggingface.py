@@ -85,7 +85,7 @@ def choose_tower(files: Sequence[RemoteFile], weights: str) -> RemoteFile | None
         item
         for item in files
         if Path(item.name).parent == beside
-        and Path(item.name).name.startswith(TOWER)
+        and TOWER in Path(item.name).name
         and item.name.endswith(".gguf")
     ]
     return min(found, key=lambda item: (_precision(item.name), item.name), default=None)

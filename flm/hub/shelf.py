@@ -34,7 +34,7 @@ class Installed:
     @property
     def towers(self) -> list[Path]:
         """What lies beside a GGUF file and may be its picture tower."""
-        return sorted(self.source.parent.glob("mmproj*.gguf")) if self.source.is_file() else []
+        return sorted(self.source.parent.glob("*mmproj*.gguf")) if self.source.is_file() else []
 
     @property
     def sees(self) -> bool:

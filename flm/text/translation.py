@@ -1,4 +1,5 @@
-"""Models that translate: their templates take each text with its languages, and nothing else.
+"""Models that translate: their templates take each text, or picture, with its languages, and nothing
+else.
 
 The languages of a text are what its part says (as Hugging Face has it), else those of the text
 before it, else the template's own variables (as llama.cpp has it). Where there are none, the text
@@ -12,6 +13,11 @@ from flm.core.chat import Conversation
 
 SOURCE, TARGET = "source_lang_code", "target_lang_code"
 TURNS = """\
+{%- macro shown(content) -%}
+{%- if content is string %}{{ content | trim }}{% else %}
+{%- for part in content %}{{ '<start_of_image>' if part.type == 'image' else part.text | trim }}
+{%- endfor %}{% endif %}
+{%- endmacro -%}
 {{- bos_token }}
 {%- set said = namespace(system='') %}
 {%- for message in messages %}
@@ -19,7 +25,7 @@ TURNS = """\
 {%- set said.system = said.system + message.content + '\n\n' %}
 {%- else %}
 {{- '<start_of_turn>' + ('model' if message.role == 'assistant' else 'user') + '\n' }}
-{{- said.system + message.content | trim + '<end_of_turn>\n' }}
+{{- said.system + shown(message.content) + '<end_of_turn>\n' }}
 {%- set said.system = '' %}
 {%- endif %}
 {%- endfor %}
@@ -54,10 +60,11 @@ def with_languages(
 ) -> list[dict[str, Any]]:
     """Messages as such a template takes them."""
     return [
-        {**message, "content": [_part(message["content"], *codes)]} if codes else message
+        {**message, "content": _parts(message["content"], *codes)} if codes else message
         for message, codes in zip(fields, languages, strict=True)
     ]
 
 
-def _part(text: str, source: str, target: str) -> dict[str, str]:
-    return {"type": "text", SOURCE: source, TARGET: target, "text": text}
+def _parts(content: Any, source: str, target: str) -> list[dict[str, str]]:
+    parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
+    return [{**part, SOURCE: source, TARGET: target} for part in parts]

@@ -1,10 +1,12 @@
 """A model that translates is asked in each of the ways that people ask it elsewhere."""
 
+from dataclasses import replace
 from datetime import datetime
 
 import pytest
 
 from flm.core.chat import Conversation, Message
+from flm.core.picture import Picture
 from flm.engine.reader import Reader
 from flm.errors import BadRequest
 from flm.server.apis.content import flat_text, languages
@@ -18,13 +20,15 @@ TEMPLATE = """\
 {%- if m.content is string or m.content | length != 1 %}{{ raise_exception('one item') }}{% endif %}
 {%- set part = m.content[0] %}
 {{- '<start_of_turn>user\\n' + names[part.source_lang_code] + ' to ' }}
-{{- names[part.target_lang_code] + ':\\n' + part.text + '<end_of_turn>\\n' }}
+{{- names[part.target_lang_code] + ':\\n' }}
+{{- ('<start_of_image>' if part.type == 'image' else part.text) + '<end_of_turn>\\n' }}
 {%- else %}{{ '<start_of_turn>model\\n' + m.content + '<end_of_turn>\\n' }}{% endif %}
 {%- endfor %}
 {%- if add_generation_prompt %}{{ '<start_of_turn>model\\n' }}{% endif -%}
 """
 MODEL = ChatTemplate(TEMPLATE, bos_token="<bos>", eos_token="<eos>")
 ASKED = "<start_of_turn>user\nEnglish to German:\nHello<end_of_turn>\n<start_of_turn>model\n"
+PICTURE = Picture(1, 1, b"rgb")
 PART = {"type": "text", "source_lang_code": "en", "target_lang_code": "de", "text": "Hello"}
 
 
@@ -55,6 +59,21 @@ def test_a_text_without_languages_is_the_whole_prompt() -> None:
     assert said(Message("user", "a"), Message("assistant", "b"), Message("user", "c")) == (
         "<bos><start_of_turn>user\na<end_of_turn>\n<start_of_turn>model\nb<end_of_turn>\n"
         "<start_of_turn>user\nc<end_of_turn>\n<start_of_turn>model\n"
+    )
+
+
+def test_a_picture_is_translated_like_a_text() -> None:
+    shown = Message("user", "", pictures=((0, PICTURE),), languages=("en", "de"))
+    assert said(shown) == ASKED.replace("Hello", "<start_of_image>")
+    with pytest.raises(BadRequest, match="one item"):
+        said(replace(shown, content="and this"))
+
+
+def test_without_languages_pictures_stand_where_they_are_in_the_text() -> None:
+    shown = Message("user", "What does it say? ", pictures=((18, PICTURE),))
+    assert said(Message("system", "To German."), shown) == (
+        "<bos><start_of_turn>user\nTo German.\n\nWhat does it say?<start_of_image><end_of_turn>\n"
+        "<start_of_turn>model\n"
     )
 
 
