@@ -66,6 +66,11 @@ class Sight:
     def cell(self) -> int:
         return self.patch * self.merge
 
+    @property
+    def fixed(self) -> bool:
+        """Whether all pictures are of one size, whatever they were."""
+        return self.pixels_min == self.pixels_max
+
 
 @dataclass(frozen=True, slots=True)
 class View:

@@ -50,8 +50,9 @@ class Reader:
         most = self.settings.image_max_tokens
         tokens = min(most, self.tokens_max or most)
         tokens = min(tokens, LOW_TOKENS) if detail == "low" else tokens
-        smaller = lowered(picture, HEIGHTS[self.settings.img_pre_resize])
-        return fitted(smaller, self.sight, tokens_max=tokens, place=place)
+        if not self.sight.fixed:
+            picture = lowered(picture, HEIGHTS[self.settings.img_pre_resize])
+        return fitted(picture, self.sight, tokens_max=tokens, place=place)
 
     def shown(self, given: "Shown", place: str) -> Picture:
         """The same of what a program or a person on this machine names; no request comes here.

@@ -1,5 +1,4 @@
-"""Models that translate: their templates take each text, or picture, with its languages, and nothing
-else.
+"""Models that translate: templates of theirs take texts and pictures with their languages only.
 
 The languages of a text are what its part says (as Hugging Face has it), else those of the text
 before it, else the template's own variables (as llama.cpp has it). Where there are none, the text

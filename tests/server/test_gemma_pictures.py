@@ -8,10 +8,10 @@ import json
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 
 from flm.core.picture import Picture, is_picture
@@ -25,6 +25,7 @@ from flm.models.compile import compile_model
 from flm.server.apis.openai import ChatBody, conversation
 from flm.server.app import create_app
 from flm.server.residence.residence import Residence
+from flm.text.sight.scaled import scaled
 from tests.models import gemma_seen
 from tests.models.gemma_seen import TOKENS
 from tests.models.seen import pictures
@@ -197,3 +198,17 @@ def test_what_stands_for_a_picture_is_no_text(resident: Resident) -> None:
         assert "2 places for 1 images" in reply["error"]["message"]
         (reply,) = asked(resident, chat("without a picture", word))
         assert reply["status"] == 200
+
+
+def test_a_large_picture_is_scaled_once(resident: Resident) -> None:
+    """Not to what --img-pre-resize says first: it is as many tokens anyway."""
+    random = np.random.default_rng(3)
+    large = Picture(300, 900, random.integers(0, 256, 300 * 900 * 3, np.uint8).tobytes())
+    (shown,) = prompt_of(resident, chat(part(large))).pictures
+    assert shown.picture == scaled(large, 48, 48, smooth=False)
+
+
+def test_an_image_that_may_be_too_few_tokens_is_refused(resident: Resident) -> None:
+    (reply,) = asked(resident, chat(part(ONE), **{"image-max-tokens": TOKENS - 1}))
+    assert reply["status"] == 400
+    assert f"as {TOKENS} tokens" in reply["error"]["message"]

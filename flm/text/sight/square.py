@@ -23,7 +23,7 @@ def fitted(picture: Picture, sight: Sight, *, tokens_max: int, place: str) -> Pi
         raise BadRequest(
             f"{place} is an image, each of which the model reads as {tokens} tokens, and "
             f"{tokens_max} may be one",
-            fix=f"start the server with --image-max-tokens {tokens}",
+            fix=f"let image-max-tokens be {tokens}, or more",
             param=place,
         )
     side = sight.side * sight.patch
