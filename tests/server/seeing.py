@@ -17,6 +17,7 @@ from flm.graph.bundle import Bundle
 from flm.graph.weights.gguf import GgufFile
 from flm.models.compile import compile_model
 from flm.settings import Settings
+from tests.models import seen_qwen3vl
 from tests.models.drive import FIXTURES
 from tests.models.rewritten import published
 from tests.models.seen import with_tower
@@ -45,9 +46,13 @@ NAMES = {
 
 
 def seeing_folder(folder: Path, *, template: str = TEMPLATE) -> Path:
-    """With a tokenizer that has a placeholder, and a template that writes it."""
     file = GgufFile(R1 / "qwen35_r1.Q4_1.gguf")
     with_tower(published(file, R1 / "hf" / "config.json", folder))
+    return with_words(folder, template=template)
+
+
+def with_words(folder: Path, *, template: str = TEMPLATE) -> Path:
+    """With a tokenizer that has a placeholder, and a template that writes it."""
     words = (TOKENIZER / "tokenizer.json").read_text(encoding="utf-8")
     for before, after in NAMES.items():
         words = words.replace(json.dumps(before), json.dumps(after))
@@ -59,6 +64,12 @@ def seeing_folder(folder: Path, *, template: str = TEMPLATE) -> Path:
 
 def seeing_bundle(folder: Path) -> Bundle:
     return compile_model(seeing_folder(folder / "hf"), folder / "bundle")
+
+
+def rows_bundle(folder: Path) -> Bundle:
+    """Of a model without a state, Qwen3-VL: its prompts part anywhere."""
+    source = with_words(seen_qwen3vl.folder_of(seen_qwen3vl.text_file(folder), folder / "hf"))
+    return compile_model(source, folder / "bundle")
 
 
 @contextmanager

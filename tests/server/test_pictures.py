@@ -31,7 +31,7 @@ from flm.server.app import create_app
 from flm.server.reasons import reason
 from flm.server.residence.residence import Residence
 from tests.models.seen import pictures
-from tests.server.seeing import SEES, opened, seeing_bundle, sent
+from tests.server.seeing import SEES, opened, rows_bundle, seeing_bundle, sent
 
 ONE, OTHER, _, SQUARE = pictures()
 # The same size, other pixels.
@@ -181,15 +181,24 @@ def test_two_pictures_that_take_turns_are_both_kept(resident: Resident) -> None:
         assert cached == length
 
 
-def test_warm_equals_cold_behind_a_picture(bundle: Bundle) -> None:
+@pytest.fixture(params=["state", "rows"])
+def either(
+    request: pytest.FixtureRequest, bundle: Bundle, tmp_path_factory: pytest.TempPathFactory
+) -> Bundle:
+    if request.param == "state":
+        return bundle
+    return rows_bundle(tmp_path_factory.mktemp("rows"))
+
+
+def test_warm_equals_cold_behind_a_picture(either: Bundle) -> None:
     long = chat(part(ONE), TEXT, max_tokens=12)
     long["messages"] += [
         {"role": "assistant", "content": "a cat"},
         {"role": "user", "content": TEXT},
     ]
-    with opened(bundle) as cold:
+    with opened(either) as cold:
         (wanted,) = asked(cold, "/v1/chat/completions", long)
-    with opened(bundle) as warm:
+    with opened(either) as warm:
         _, got = asked(warm, "/v1/chat/completions", chat(part(ONE), TEXT), long)
     assert usage(got)[1] > 0
     assert got["choices"] == wanted["choices"]
