@@ -5,7 +5,7 @@ mapped file. Graphs for both row types are emitted over the same weights.
 """
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from flm.core.picture import Sight
@@ -83,10 +83,9 @@ def compile_model(
     try:
         shutil.rmtree(work, ignore_errors=True)
         work.mkdir(parents=True)
-        towers = towers_of(name)
-        tower = tower_of(opened, towers, say) if towers else None
+        seen = tower_of(opened, towers_of(name), say)
         size = bytes_at_most(opened)
-        size += bytes_at_most(tower) if tower and tower is not opened else 0
+        size += bytes_at_most(seen[0]) if seen and seen[0] is not opened else 0
         _check_room(source, work, size)
         store = WeightStore(work / WEIGHTS, size_expected=size, progress=progress)
         layouts = {}
@@ -98,8 +97,8 @@ def compile_model(
         for note in sorted(emitted.notes):
             say(note)
         sight = None
-        if tower and towers:
-            sight = _emit_tower(tower, towers, opened, store, int8_activations, emitted.width, say)
+        if seen:
+            sight = _emit_tower(*seen, opened, store, int8_activations, emitted.width, say)
         _write_text(opened, work)
         bundle = Bundle(
             work,
@@ -132,18 +131,30 @@ def _emit(source: Source, store: WeightStore, numerics: Numerics) -> Emitted:
     return emitted
 
 
-def tower_of(source: Source, towers: Towers, say: Callable[[str], None]) -> Source | None:
-    """Where its picture tower is: in a folder itself, beside a GGUF file. None: nowhere."""
+def tower_of(
+    source: Source, kinds: Sequence[Towers], say: Callable[[str], None]
+) -> tuple[Source, Towers] | None:
+    """Where its picture tower is, in a folder itself or beside a GGUF file, and who builds it.
+    None: nowhere, or nobody.
+    """
     if not isinstance(source, GgufFile):
-        return source if towers.has(source) else None
+        return next(((source, kind) for kind in kinds if kind.has(source)), None)
     found = towers_beside(source.path)
+    if not found:
+        return None
+    if not kinds:
+        word = f"flm builds no picture tower for {architecture(source)!r}"
+        say(f"Pictures are not taken: {word}, {found[0].name} is left out")
+        return None
     if len(found) > 1:
         say(f"There are {len(found)} mmproj files beside {source.path.name}: none of them is taken")
-    tower = GgufFile(found[0]) if len(found) == 1 else None
-    if tower and not towers.has(tower):
-        say(f"{tower.path.name} is a tower of another kind, {projector(tower)}: it is left out")
         return None
-    return tower
+    tower = GgufFile(found[0])
+    for kind in kinds:
+        if kind.has(tower):
+            return tower, kind
+    say(f"{tower.path.name} is a tower of another kind, {projector(tower)}: it is left out")
+    return None
 
 
 def _emit_tower(
@@ -171,7 +182,8 @@ def _emit_tower(
     towers.emit(tower, emitter, Numerics(int8_activations))
     emitter.save(store.path.parent / TOWER, "tower")
     for row_dtype in ROW_DTYPES:
-        _emit(source, store, Numerics(int8_activations, row_dtype, sees=True))
+        numerics = Numerics(int8_activations, row_dtype, sees=True, spread=shape.sight.spread)
+        _emit(source, store, numerics)
     return shape.sight
 
 

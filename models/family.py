@@ -30,6 +30,7 @@ FAMILIES: Mapping[str, str] = {
     "granite": "granite",
     "lfm2": "lfm2",
     "llama": "llama",
+    "minicpmv4_6": "qwen35",
     "phi3": "phi3",
     "qwen2": "qwen2",
     "qwen2_5_vl": "qwen25vl",
@@ -48,13 +49,13 @@ FAMILIES: Mapping[str, str] = {
 
 
 AS_THEY_ARE = ("bert",)  # models whose floats are not rounded
-# Families that take rows of pictures -> the one whose tower.py makes them.
-SEEING: Mapping[str, str] = {
-    "gemma3": "gemma3",
-    "qwen25vl": "qwen25vl",
-    "qwen35": "qwen35",
-    "qwen35moe": "qwen35",
-    "qwen3vl": "qwen35",
+# Families that take rows of pictures -> those whose tower.py may make them.
+SEEING: Mapping[str, tuple[str, ...]] = {
+    "gemma3": ("gemma3",),
+    "qwen25vl": ("qwen25vl",),
+    "qwen35": ("qwen35", "minicpmv"),
+    "qwen35moe": ("qwen35",),
+    "qwen3vl": ("qwen35",),
 }
 
 
@@ -129,9 +130,6 @@ def family_of(source: Source) -> tuple[str, Family]:
     return FAMILIES[name], import_module(f"flm.models.{FAMILIES[name]}.graph")
 
 
-def towers_of(family: str) -> Towers | None:
-    """None for a family that reads text only."""
-    if family not in SEEING:
-        return None
-    towers: Towers = import_module(f"flm.models.{SEEING[family]}.tower")
-    return towers
+def towers_of(family: str) -> tuple[Towers, ...]:
+    """The kinds that may stand before this family; none where it reads text only."""
+    return tuple(import_module(f"flm.models.{name}.tower") for name in SEEING.get(family, ()))

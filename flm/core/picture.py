@@ -13,6 +13,7 @@ FIRST_ID = 2**30  # ids from here on are pictures'
 # What a tower's graph takes, by name; which of them, its kind says.
 PATCHES, CORNERS, SHARES, CELLS = "patches", "corners", "shares", "cells"
 WINDOWS, COUNTS, SEATS = "windows", "counts", "seats"
+BUCKETS = "buckets"
 
 Colour = tuple[float, float, float]
 
@@ -45,6 +46,7 @@ class Sight:
     of it, tokens of its own between the texts `before` and `after`. `mark`, a special token, stands
     for these until all is encoded. With `spread` they stand in rows and columns of one time
     (MRoPE), else in line as a text's do. `whole`: a pass has all tokens of a view or none.
+    A picture may have as many views besides as it has `slices`, and a number before it: `numbered`.
     """
 
     kind: str
@@ -61,6 +63,8 @@ class Sight:
     deviation: Colour = (0.5, 0.5, 0.5)
     spread: bool = False
     whole: bool = False
+    slices: int = 0
+    numbered: bool = False
 
     @property
     def cell(self) -> int:

@@ -21,6 +21,7 @@ class Numerics:
     row_dtype: str = "float32"  # of the KV cache: float32 or float16
     context_length: int | None = None  # where numbers depend on it; None: all the model takes
     sees: bool = False  # whether rows may come from pictures
+    spread: bool = True  # and these stand in rows and columns, in a model that knows such
 
     @property
     def accuracy_level(self) -> int:
@@ -41,6 +42,10 @@ class Layers:
     @property
     def sees(self) -> bool:
         return self._numerics.sees
+
+    @property
+    def spread(self) -> bool:
+        return self._numerics.spread
 
     def linear(self, x: str, *matrices: Matrix, output: str | None = None) -> str:
         """x [B,T,K] by the matrices, stacked by rows, and their biases: [B,T,N1+N2+...]."""

@@ -64,7 +64,7 @@ def emit(source: Source, emitter: Emitter, numerics: Numerics) -> Emitted:
 def emit_hybrid(b: Blocks, w: Weights, hybrid: Hybrid, *, mlp: Mlp | None = None) -> Emitted:
     shape = hybrid.shape
     rotary = b.rotary(plain_frequencies(shape), shape.context_length)
-    if b.sees:
+    if b.sees and b.spread:
         rotary = b.rotary_seen(rotary, hybrid.sections, shape.rotary_width)
 
     def mixer(x: str, layer: int) -> str:

@@ -30,8 +30,8 @@ def eyes_of(
 ) -> Eyes:
     """Of a model's folder; or of an mmproj file, of `family`. `served`: in int8, not as proven."""
     emitter = Emitter(WeightStore(folder / "tower.bin"))
-    towers = towers_of(family or family_of(source)[0])
-    assert towers
+    kinds = towers_of(family or family_of(source)[0])
+    towers = next(kind for kind in kinds if kind.has(source))
     shape = towers.shape(source)
     towers.emit(source, emitter, Numerics(int8_activations=served))
     emitter.save(folder / "tower.onnx", "tower")
@@ -63,7 +63,8 @@ class Seeing:
     def __init__(self, folder: Path, scratch: Path) -> None:
         source = SafetensorsFolder(folder, quantized=False)
         self.eyes = eyes_of(source, scratch)
-        self.runner = runner_of(source, scratch, Numerics(False, sees=True), self.eyes)
+        numerics = Numerics(False, sees=True, spread=self.eyes.sight.spread)
+        self.runner = runner_of(source, scratch, numerics, self.eyes)
 
     def read(
         self, tokens: tuple[int, ...], shown: tuple[Placed, ...], chunks: list[int], lane: int = 0

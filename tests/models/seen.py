@@ -2,6 +2,7 @@
 
 import json
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -17,16 +18,20 @@ SIZES = ((24, 16), (37, 91), (8, 40), (64, 64))  # width, height
 
 
 def pictures() -> list[Picture]:
+    return made(SIZES)
+
+
+def made(sizes: Sequence[tuple[int, int]]) -> list[Picture]:
     """Waves of colour with some noise, so that scaling them is no trifle."""
-    made = []
-    for number, (width, height) in enumerate(SIZES):
+    found = []
+    for number, (width, height) in enumerate(sizes):
         random = np.random.default_rng([SEED, number])
         y, x = np.mgrid[:height, :width]
         waves = [np.sin(x / (3 + k) + y * (k - 1) / 7 + number) for k in range(3)]
         colours = 128 + 90 * np.stack(waves, axis=-1) + random.normal(0, 12, (height, width, 3))
         rgb = np.clip(colours, 0, 255).astype(np.uint8)
-        made.append(Picture(width, height, rgb.tobytes()))
-    return made
+        found.append(Picture(width, height, rgb.tobytes()))
+    return found
 
 
 def with_tower(folder: Path) -> Path:

@@ -24,8 +24,8 @@ from flm.errors import BadRequest
 from flm.runner.seeing import positions_of
 from flm.settings import Settings
 from flm.text.sight import inputs, views
-from flm.text.sight.cells import ASPECT_MAX, size_fitted
-from flm.text.sight.scaled import lowered
+from flm.text.sight.cells import size_fitted
+from flm.text.sight.scaled import ASPECT_MAX, lowered
 
 SIGHT = Sight("cells", 16, 2, 48, 256 * 256, 4096 * 4096, placeholder="<i>", mark="<i>")
 

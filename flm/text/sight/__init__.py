@@ -6,7 +6,7 @@ from typing import Any, Protocol
 import numpy.typing as npt
 
 from flm.core.picture import Picture, Sight, View
-from flm.text.sight import cells, square, windows
+from flm.text.sight import cells, slices, square, windows
 
 Array = npt.NDArray[Any]
 
@@ -19,7 +19,12 @@ class Cutter(Protocol):
     def inputs(self, picture: Picture, sight: Sight) -> Mapping[str, Array]: ...
 
 
-CUTTERS: Mapping[str, Cutter] = {"cells": cells, "square": square, "windows": windows}
+CUTTERS: Mapping[str, Cutter] = {
+    "cells": cells,
+    "slices": slices,
+    "square": square,
+    "windows": windows,
+}
 
 
 def fitted(picture: Picture, sight: Sight, *, tokens_max: int, place: str) -> Picture:

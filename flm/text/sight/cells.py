@@ -12,10 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from flm.core.picture import CELLS, CORNERS, PATCHES, SHARES, Picture, Sight, View
-from flm.errors import BadRequest
-from flm.text.sight.scaled import colours, scaled
-
-ASPECT_MAX = 200  # of its sides
+from flm.text.sight.scaled import colours, require_shape, scaled
 
 Array = npt.NDArray[Any]
 
@@ -38,12 +35,7 @@ def views(picture: Picture, sight: Sight, number: int) -> tuple[View, ...]:
 def size_fitted(
     width: int, height: int, sight: Sight, tokens_max: int, *, place: str
 ) -> tuple[int, int]:
-    if max(width, height) > ASPECT_MAX * min(width, height):
-        raise BadRequest(
-            f"{place} is an image of {width:,} by {height:,} pixels, too long for its width",
-            fix=f"send one whose longer side is up to {ASPECT_MAX} times the shorter",
-            param=place,
-        )
+    require_shape(width, height, place)
     cell = sight.cell
     most = min(sight.pixels_max, tokens_max * cell**2)
     least = min(sight.pixels_min, most)

@@ -6,6 +6,19 @@ import numpy as np
 import numpy.typing as npt
 
 from flm.core.picture import Picture, Sight
+from flm.errors import BadRequest
+
+ASPECT_MAX = 200  # of its sides
+
+
+def require_shape(width: int, height: int, place: str) -> None:
+    """Raises BadRequest for a picture that is far too long."""
+    if max(width, height) > ASPECT_MAX * min(width, height):
+        raise BadRequest(
+            f"{place} is an image of {width:,} by {height:,} pixels, too long for its width",
+            fix=f"send one whose longer side is up to {ASPECT_MAX} times the shorter",
+            param=place,
+        )
 
 
 def scaled(picture: Picture, width: int, height: int, *, smooth: bool = True) -> Picture:
