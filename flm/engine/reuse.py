@@ -8,9 +8,9 @@ from flm.engine.plan import Limits, MemoryPlan
 from flm.graph.bundle import Bundle
 from flm.memory.layout import MemoryLayout
 from flm.prefix.cache import PrefixCache
-from flm.prefix.disk.identity import identity_of
+from flm.prefix.disk.identity import Identity, identity_of
 from flm.prefix.disk.store import DiskStore
-from flm.prefix.disk.stored import DiskUnusable
+from flm.prefix.disk.stored import DiskTaken, DiskUnusable
 from flm.prefix.disk.tier import DiskTier
 from flm.prefix.eviction import POLICIES
 from flm.prefix.left import Left
@@ -32,32 +32,12 @@ def open_cache(
     left: Left,
 ) -> PrefixCache:
     """`limits.bytes` as the plan has it. Without a disk it is what the model has left, if any."""
-    disk, identity = (
-        None,
-        identity_of(bundle, plan.row_dtype, device=device.name, context_length=plan.context_length),
+    context_length = plan.context_length
+    identity = identity_of(
+        bundle, plan.row_dtype, device=device.name, context_length=context_length
     )
-    if limits.bytes and settings.prefix_disk_mb:
-        root = settings.prefix_disk_path or settings.model_path / "prefix"
-        try:
-            store = DiskStore(
-                root,
-                identity,
-                layout,
-                bytes_max=settings.prefix_disk_mb * MIB,
-                warn=warn,
-            )
-        except DiskUnusable as error:
-            warn(f"Prefix cache: nothing is kept on disk: {error.message}; {error.fix}")
-        else:
-            say(
-                f"Prefix cache on disk: {counted(store.snapshot_count, 'snapshot')}, "
-                f"{mib(store.bytes_kept)} of up to {mib(settings.prefix_disk_mb * MIB)}, in {root} "
-                "(--prefix-disk-mb 0 turns it off)"
-            )
-            disk = DiskTier(
-                store,
-                write_bytes_per_s_max=settings.prefix_disk_write_mb_s * MIB,
-            )
+    wanted = limits.bytes and settings.prefix_disk_mb
+    disk = _open_disk(identity, layout, settings, say, warn) if wanted else None
     cache = PrefixCache(
         bytes_max=limits.bytes,
         slots_max=limits.slots,
@@ -77,3 +57,32 @@ def open_cache(
         clock=clock,
     )
     return left.come(identity, cache)
+
+
+def _open_disk(
+    identity: Identity,
+    layout: MemoryLayout,
+    settings: Settings,
+    say: Callable[[str], None],
+    warn: Callable[[str], None],
+) -> DiskTier | None:
+    """None where nothing can be kept, which is told."""
+    root = settings.prefix_disk_path or settings.model_path / "prefix"
+    bytes_max = settings.prefix_disk_mb * MIB
+    try:
+        store = DiskStore(root, identity, layout, bytes_max=bytes_max, warn=warn)
+    except DiskTaken:
+        warn(
+            "Prefix cache: another flm has the disk, so this one keeps in memory only "
+            "(or: --prefix-disk-path)"
+        )
+        return None
+    except DiskUnusable as error:
+        warn(f"Prefix cache: nothing is kept on disk: {error.message}; {error.fix}")
+        return None
+    say(
+        f"Prefix cache on disk: {counted(store.snapshot_count, 'snapshot')}, "
+        f"{mib(store.bytes_kept)} of up to {mib(bytes_max)}, in {root} "
+        "(--prefix-disk-mb 0 turns it off)"
+    )
+    return DiskTier(store, write_bytes_per_s_max=settings.prefix_disk_write_mb_s * MIB)

@@ -2,9 +2,11 @@
 
 import asyncio
 import errno
+import json
 import socket
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from http.client import HTTPConnection, HTTPException
 from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI
@@ -14,7 +16,7 @@ from flm.core.sizes import counted
 from flm.engine.beside import Beside
 from flm.engine.residency import Resident
 from flm.engine.thread import FLUSH_S_MAX
-from flm.errors import ServerAddressInUse
+from flm.errors import ModelLoading, ServerAddressInUse, ServerStopping
 from flm.server.app import create_app
 from flm.server.guard import is_loopback_name
 from flm.server.residence.beside import beside
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     import uvicorn
 
 FAREWELL_S_MAX = 2  # for what was said last to be taken, once the server stops
+ASK_S_MAX, ANSWER_BYTES_MAX = 1.0, 4096  # who it is that has the port
 BACKLOG_MAX = 1024  # connections not yet accepted
 IDLE_S_MAX = 75  # a connection without a request; clients' pools expect about a minute
 
@@ -65,14 +68,14 @@ def listen(host: str, port: int) -> socket.socket:
         )[0]
         listener = socket.socket(family, kind, protocol)
     except OSError as error:
-        raise _cannot_listen(host, port, error) from error
+        raise _cannot_listen(host, port, error, "") from error
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
         listener.listen(BACKLOG_MAX)
     except OSError as error:
         listener.close()
-        raise _cannot_listen(host, port, error) from error
+        raise _cannot_listen(host, port, error, str(address[0])) from error
     return listener
 
 
@@ -167,13 +170,33 @@ async def _drain(residence: Residence, stopping: Stopping, drain_s: float) -> No
     residence.cut()
 
 
-def _cannot_listen(host: str, port: int, error: OSError) -> ServerAddressInUse:
+def _cannot_listen(host: str, port: int, error: OSError, address: str) -> ServerAddressInUse:
     if error.errno == errno.EADDRINUSE:
         return ServerAddressInUse(
-            f"Port {port} of {host} is taken by another program",
+            f"Port {port} of {host} is taken by {_who_listens(address, port)}",
             fix=f"stop it, or try flm serve --port {port + 1}",
         )
     return ServerAddressInUse(
         f"Cannot listen on {host} port {port}: {error.strerror or error}",
         fix="choose an address of this machine with --host, and a --port above 1023",
     )
+
+
+def _who_listens(address: str, port: int) -> str:
+    """Another flm says so itself, and with which model."""
+    connection = HTTPConnection(address, port, timeout=ASK_S_MAX)
+    try:
+        connection.request("GET", "/health", headers={"Host": "localhost"})
+        told = json.loads(connection.getresponse().read(ANSWER_BYTES_MAX))
+    except (OSError, HTTPException, ValueError, RecursionError):
+        return "another program"
+    finally:
+        connection.close()
+    match told:
+        case {"status": "ok", "model": str(model), **rest} if not rest:
+            return f"another flm, which serves {model}"
+        case {"status": "ok", "model": None, **rest} if not rest:
+            return "another flm, which has no model loaded"
+        case {"error": {"code": ModelLoading.code | ServerStopping.code}}:
+            return "another flm"
+    return "another program"

@@ -24,6 +24,7 @@ AFTER_THOUGHT = r"/[ \n]{1,4}/?"
 NAMED = ("properties", "patternProperties", *DEFINED)
 LISTED = ("anyOf", "oneOf", "allOf", "prefixItems")
 SINGLE = ("items", "additionalProperties")
+ROOT = ", at its root"
 
 Schema = Mapping[str, Any]
 
@@ -115,13 +116,13 @@ def _refusal(
     """Whose schema it is, and where in it."""
     if format and (found := _culprit(grammars, format.schema)):
         return UnsupportedFeature(
-            f"{format.field}{found[0]} cannot be enforced: {found[1]}",
+            f"{format.field}{found[0] or ROOT + ','} cannot be enforced: {found[1]}",
             fix="leave that out of the schema",
             param=format.field,
         )
     for name, schema in functions(tools):
         if found := _culprit(grammars, schema):
-            return _unfit(f"in the parameters of {name!r}{found[0]}: {found[1]}")
+            return _unfit(f"in the parameters of {name!r}{found[0] or ROOT}: {found[1]}")
     return UnsupportedFeature(
         f"what is asked of the reply cannot be enforced: {brief(str(whole))}",
         fix="send fewer tools or smaller schemas",

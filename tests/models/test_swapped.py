@@ -159,6 +159,18 @@ def test_who_is_unloaded_because_nobody_asks_leaves_nothing(
         assert cached(home.ask("small")) == 0
 
 
+def test_a_second_server_says_in_a_line_that_it_has_no_disk(
+    home: Home, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home.ask("small")
+    second = prepare_resident(str(home.folder / "small.gguf"), home.settings)()
+    second.close()
+    (line,) = (each for each in capsys.readouterr().err.splitlines() if "disk" in each)
+    assert "another flm has the disk" in line
+    assert "--prefix-disk-path" in line
+    assert len(line) < 120
+
+
 def test_what_is_unloaded_gives_its_memory_back_before_more_is_taken(home: Home) -> None:
     for name in ("small", "large", "small", "large"):
         home.ask(name)

@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -15,8 +16,10 @@ import httpx
 import pytest
 
 from flm.errors import BadModelFile, ServerAddressInUse
+from flm.server.residence.residence import Residence
 from flm.server.serve import listen, run_server
 from flm.settings import Settings
+from tests.server.house import House, serving
 from tests.server.test_leaving import until
 
 ROOT = Path(__file__).parents[2]
@@ -79,6 +82,36 @@ def test_a_port_in_use_is_told_with_another_to_try() -> None:
             listen("127.0.0.1", port)
     assert str(port) in refusal.value.message
     assert f"flm serve --port {port + 1}" in refusal.value.fix
+
+
+def test_another_flm_that_has_the_port_is_told_with_what_it_serves(house: House) -> None:
+    for residence, said in (
+        (house.residence, "another flm, which serves tiny:1m"),
+        (Residence(), "another flm"),
+    ):
+        with serving(residence) as url, pytest.raises(ServerAddressInUse) as refusal:
+            listen("127.0.0.1", int(url.rpartition(":")[2]))
+        assert refusal.value.message.endswith(f"is taken by {said}")
+
+
+@pytest.mark.parametrize(
+    "said",
+    [b"", b"{}", b'{"status": "ok"}', b"[" * 4096, b'{"status": "ok", "model": "a", "b": 1}'],
+)
+def test_a_program_that_says_something_else_is_another(said: bytes) -> None:
+    def answer(server: socket.socket) -> None:
+        connection, _ = server.accept()
+        with connection:
+            connection.recv(4096)
+            head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(said)
+            connection.sendall(head + said if said else b"not HTTP")
+
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        thread = threading.Thread(target=answer, args=(other,))
+        thread.start()
+        with pytest.raises(ServerAddressInUse, match="taken by another program"):
+            listen("127.0.0.1", other.getsockname()[1])
+        thread.join()
 
 
 def test_an_address_of_another_machine_is_told() -> None:
