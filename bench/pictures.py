@@ -45,7 +45,8 @@ PARTS = ("encoded", "turns", "agents", "beside")
 SIDES, BESIDE_SIDE = (448, 768, 1024), 768
 LONG, ALONE_S = 1500, 2.0  # tokens of the reply beside, and how long it is alone at first
 ENCODED_LEAST, SECOND_TURN_MOST = 1.0, 0.1
-CONTEXT, REPLY, TURNS = 4096, 16, 6
+CONTEXT, TURNS = 4096, 6
+REPLY = 64  # as many tokens as are read ahead; of a shorter reply the next turn reads all
 WHOLE = ("--img-pre-resize", "0", "--ctx-len", str(CONTEXT))  # as large as they come
 # What llama.cpp's log says before and after a picture is encoded, by its clock: min.s.ms.us
 BEGUN, DONE = "encoding mtmd batch", "decoding image batch"
