@@ -84,6 +84,23 @@ def families(figure: Figure) -> Row:
     return list(rows.values())[-1]
 
 
+def pictures(figure: Figure) -> Row:
+    rows = {name: row for name, row in newest("pictures").items() if name.startswith("encoded ")}
+    names = [name.removeprefix("encoded ").replace(", ", "\n") for name in rows]
+    axes = _axes(figure, "", "seconds to encode a picture")
+    for shift, side, colour, label in (
+        (-0.2, "flm", FLM, "flm"),
+        (0.2, "llama_cpp", PEER, "llama.cpp"),
+    ):
+        heights = [row[f"{side}_s"] for row in rows.values()]
+        axes.bar(
+            [place + shift for place in range(len(rows))], heights, 0.38, label=label, color=colour
+        )
+    axes.set_xticks(range(len(names)), names, fontsize=8)
+    axes.legend(frameon=False)
+    return list(rows.values())[-1]
+
+
 SECTIONS = (
     Section(
         "lengths",
@@ -116,6 +133,14 @@ SECTIONS = (
         "most](models.md#how-fast-beside-llamacpp).",
         "python -m bench.families",
         families,
+    ),
+    Section(
+        "pictures",
+        "Pictures, beside llama.cpp",
+        "From pixels to rows: a tower of random weights in the sizes of Qwen3.5 0.8B's, the same "
+        "mmproj file in F16 and in Q8_0. While it is at work replies go on; llama.cpp's wait.",
+        "python -m bench.pictures",
+        pictures,
     ),
 )
 
