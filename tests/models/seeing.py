@@ -1,8 +1,10 @@
 """Models that see, driven by hand: their tower's rows, and what the runner reads with them."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from flm.core.picture import Picture, Placed, Sight, placed
@@ -17,6 +19,7 @@ from flm.prefix.shown import with_pictures
 from flm.runner.eyes import Eyes
 from flm.runner.runner import Runner
 from flm.text.sight import fitted, views
+from tests.models.drive import Graph
 from tests.models.seen import PROMPT, pictures
 
 
@@ -60,9 +63,11 @@ def shown_at(start: int, picture: Picture, sight: Sight, *, tokens_max: int = 48
 class Seeing:
     """A model that sees, and lanes to read in."""
 
-    def __init__(self, folder: Path, scratch: Path) -> None:
-        source = SafetensorsFolder(folder, quantized=False)
-        self.eyes = eyes_of(source, scratch)
+    def __init__(self, source: Source | Path, scratch: Path, mmproj: Source | None = None) -> None:
+        """A folder; or a GGUF file and its `mmproj`."""
+        if isinstance(source, Path):
+            source = SafetensorsFolder(source, quantized=False)
+        self.eyes = eyes_of(mmproj or source, scratch, family=family_of(source)[0])
         numerics = Numerics(False, sees=True, spread=self.eyes.sight.spread)
         self.runner = runner_of(source, scratch, numerics, self.eyes)
 
@@ -94,3 +99,55 @@ def blindfolded(width: int) -> Eyes:
     """For who is shown no pictures."""
     sight = Sight("cells", 4, 2, 4, 64, 64, placeholder="", mark="", spread=True)
     return Eyes(None, sight, width=width, bytes_max=0)  # type: ignore[arg-type]
+
+
+def assert_logits_are(expected: Mapping[str, npt.NDArray[Any]], seeing: Seeing) -> None:
+    """Those of transformers, read and decoded; and what is decoded is what would be read."""
+    tokens, shown = prompt_of(seeing.eyes)
+    for end, wanted in zip(expected["ends"], expected["logits"], strict=True):
+        got = seeing.read(tokens[: end + 1], shown, [end + 1])
+        np.testing.assert_allclose(got, wanted, atol=1e-4, rtol=0)
+    logits, length = seeing.read(tokens, shown, [len(tokens)]), len(tokens)
+    for wanted in expected["greedy"]:
+        assert logits.argmax() == wanted
+        span = Span(0, length, (int(wanted),), shown)
+        logits = seeing.runner.run(Step((span,), prefill=False))[0].copy()
+        length += 1
+    whole = (*tokens, *expected["greedy"].tolist())
+    np.testing.assert_allclose(logits, seeing.read(whole, shown, [length]), atol=1e-4, rtol=0)
+
+
+def assert_any_chunks_give_the_same_bits(seeing: Seeing) -> None:
+    """Even within pictures."""
+    tokens, shown = prompt_of(seeing.eyes)
+    wanted = seeing.read(tokens, shown, [len(tokens)])
+    for chunks in ([2, 2, 5, len(tokens) - 9], [20, len(tokens) - 22, 2]):
+        assert np.array_equal(seeing.read(tokens, shown, chunks), wanted)
+
+
+def assert_a_snapshot_goes_on(seeing: Seeing, cut: int) -> None:
+    """Bit for bit, in another lane, from before or within pictures."""
+    tokens, shown = prompt_of(seeing.eyes)
+    wanted = seeing.read(tokens, shown, [len(tokens)])
+    seeing.read(tokens[:cut], shown, [cut])
+    kept = seeing.runner.save(0, 0, cut)
+    seeing.runner.restore(1, tokens[:cut], [kept])
+    rest = Span(1, cut, tokens[cut:], shown)
+    assert np.array_equal(seeing.runner.run(Step((rest,), prefill=True))[1], wanted)
+
+
+def assert_text_keeps_its_bits(
+    source: Source, row_dtype: str, ids: tuple[int, ...], scratch: Path
+) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """A graph that sees reads text without pictures, and decodes, as one that sees nothing; gives
+    the logits of both.
+    """
+    (scratch / "blind").mkdir()
+    blind = Graph(source, scratch / "blind", int8_activations=True, row_dtype=row_dtype)
+    numerics = Numerics(True, row_dtype, sees=True)
+    runner = runner_of(source, scratch, numerics, blindfolded(blind.emitted.width))
+    read = runner.run(Step((Span(0, 0, ids),), prefill=True))[0].copy()
+    assert np.array_equal(read, blind.read(ids, [len(ids)]))
+    decoded = runner.run(Step((Span(0, len(ids), (300,)),), prefill=False))[0].copy()
+    assert np.array_equal(decoded, blind.run([300], len(ids))[0])
+    return read, decoded

@@ -8,18 +8,22 @@ import numpy as np
 import pytest
 
 from flm.core.picture import CELLS, COUNTS, PATCHES, SEATS, WINDOWS, Picture, Sight
-from flm.core.step import Span, Step
 from flm.errors import BadModelFile
-from flm.graph.layers import Numerics
 from flm.graph.weights.gguf import GgufFile
 from flm.graph.weights.safetensors import SafetensorsFolder
 from flm.models.compile import prepare
-from flm.models.family import Source
 from flm.models.qwen25vl import tower
 from flm.text.sight import fitted, inputs
 from flm.text.sight.cells import size_fitted
 from tests.models.drive import FIXTURES, Graph
-from tests.models.seeing import Seeing, blindfolded, eyes_of, prompt_of, runner_of, shown_at
+from tests.models.seeing import (
+    Seeing,
+    assert_a_snapshot_goes_on,
+    assert_any_chunks_give_the_same_bits,
+    assert_logits_are,
+    assert_text_keeps_its_bits,
+    shown_at,
+)
 from tests.models.seen import pictures
 from tests.models.seen_qwen25vl import (
     PATCHES_STEP,
@@ -43,13 +47,6 @@ def folder(text: GgufFile, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder_of(text, tmp_path_factory.mktemp("published") / "hf")
 
 
-def seeing_of(source: Source, tower: Source, scratch: Path) -> Seeing:
-    found = Seeing.__new__(Seeing)
-    found.eyes = eyes_of(tower, scratch, family="qwen25vl")
-    found.runner = runner_of(source, scratch, Numerics(False, sees=True), found.eyes)
-    return found
-
-
 @pytest.fixture(scope="module", params=["published", "moved", "gguf"])
 def seeing(
     request: pytest.FixtureRequest,
@@ -60,7 +57,7 @@ def seeing(
     scratch = tmp_path_factory.mktemp(request.param)
     if request.param == "gguf":
         mmproj = GgufFile(as_mmproj(folder, scratch / "mmproj.gguf"))
-        return seeing_of(GgufFile(as_qwen2vl(text, scratch / "text.gguf")), mmproj, scratch)
+        return Seeing(GgufFile(as_qwen2vl(text, scratch / "text.gguf")), scratch, mmproj)
     if request.param == "moved":
         return Seeing(folder_of(text, scratch / "hf", nested=True), scratch)
     return Seeing(folder, scratch)
@@ -111,52 +108,26 @@ def test_rows_are_those_of_transformers(number: int, seeing: Seeing) -> None:
 
 
 def test_logits_of_a_prompt_with_pictures_are_those_of_transformers(seeing: Seeing) -> None:
-    tokens, shown = prompt_of(seeing.eyes)
-    for end, wanted in zip(EXPECTED["ends"], EXPECTED["logits"], strict=True):
-        got = seeing.read(tokens[: end + 1], shown, [end + 1])
-        np.testing.assert_allclose(got, wanted, atol=1e-4, rtol=0)
-    logits, length = seeing.read(tokens, shown, [len(tokens)]), len(tokens)
-    for wanted in EXPECTED["greedy"]:
-        assert logits.argmax() == wanted
-        span = Span(0, length, (int(wanted),), shown)
-        logits = seeing.runner.run(Step((span,), prefill=False))[0]
-        length += 1
+    assert_logits_are(EXPECTED, seeing)
 
 
 def test_any_chunking_gives_the_same_bits_even_within_pictures(seeing: Seeing) -> None:
-    tokens, shown = prompt_of(seeing.eyes)
-    wanted = seeing.read(tokens, shown, [len(tokens)])
-    for chunks in ([2, 2, 5, len(tokens) - 9], [20, len(tokens) - 22, 2]):
-        assert np.array_equal(seeing.read(tokens, shown, chunks), wanted)
+    assert_any_chunks_give_the_same_bits(seeing)
 
 
 @pytest.mark.parametrize("cut", [3, 20, 70])
 def test_a_snapshot_from_before_or_within_pictures_goes_on_bit_for_bit(
     cut: int, seeing: Seeing
 ) -> None:
-    tokens, shown = prompt_of(seeing.eyes)
-    wanted = seeing.read(tokens, shown, [len(tokens)])
-    seeing.read(tokens[:cut], shown, [cut])
-    kept = seeing.runner.save(0, 0, cut)
-    seeing.runner.restore(1, tokens[:cut], [kept])
-    rest = Span(1, cut, tokens[cut:], shown)
-    assert np.array_equal(seeing.runner.run(Step((rest,), prefill=True))[1], wanted)
+    assert_a_snapshot_goes_on(seeing, cut)
 
 
 @pytest.mark.parametrize("row_dtype", ["float32", "float16"])
 def test_text_alone_is_read_bit_for_bit_as_by_a_graph_that_sees_nothing(
     row_dtype: str, folder: Path, tmp_path: Path
 ) -> None:
-    source = SafetensorsFolder(folder)
-    (tmp_path / "blind").mkdir()
-    blind = Graph(source, tmp_path / "blind", int8_activations=True, row_dtype=row_dtype)
-    numerics = Numerics(True, row_dtype, sees=True)
-    runner = runner_of(source, tmp_path, numerics, blindfolded(blind.emitted.width))
     ids = tuple(np.load(FIXTURES / "qwen2" / "expected.npz")["ids"].tolist())
-    got = runner.run(Step((Span(0, 0, ids),), prefill=True))[0]
-    assert np.array_equal(got, blind.read(ids, [len(ids)]))
-    got = runner.run(Step((Span(0, len(ids), (300,)),), prefill=False))[0]
-    assert np.array_equal(got, blind.run([300], len(ids))[0])
+    assert_text_keeps_its_bits(SafetensorsFolder(folder), row_dtype, ids, tmp_path)
 
 
 def test_text_alone_is_read_as_by_qwen2(text: GgufFile, tmp_path: Path) -> None:

@@ -7,15 +7,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flm.core.step import Span, Step
 from flm.errors import BadModelFile
-from flm.graph.layers import Numerics
 from flm.graph.weights.gguf import GgufFile
 from flm.models.compile import prepare
 from flm.models.family import family_of
 from flm.models.qwen35 import tower
 from tests.models.drive import FIXTURES, Graph
-from tests.models.seeing import Seeing, blindfolded, eyes_of, prompt_of, runner_of, shown_at
+from tests.models.seeing import (
+    Seeing,
+    assert_a_snapshot_goes_on,
+    assert_any_chunks_give_the_same_bits,
+    assert_logits_are,
+    assert_text_keeps_its_bits,
+    shown_at,
+)
 from tests.models.seen import as_mmproj, pictures
 from tests.models.seen_qwen3vl import DEEP, EVERY, ROW, as_qwen3vl, folder_of, text_file
 
@@ -43,12 +48,8 @@ def seeing(
     scratch = tmp_path_factory.mktemp(request.param)
     if request.param == "folder":
         return Seeing(folder, scratch)
-    found = Seeing.__new__(Seeing)
     mmproj = GgufFile(as_mmproj(folder, scratch / "mmproj.gguf"))
-    source = GgufFile(as_qwen3vl(text, scratch / "text.gguf"))
-    found.eyes = eyes_of(mmproj, scratch, family="qwen3vl")
-    found.runner = runner_of(source, scratch, Numerics(False, sees=True), found.eyes)
-    return found
+    return Seeing(GgufFile(as_qwen3vl(text, scratch / "text.gguf")), scratch, mmproj)
 
 
 @pytest.mark.parametrize("number", range(len(pictures())))
@@ -60,38 +61,18 @@ def test_rows_are_those_of_transformers_in_all_their_parts(number: int, seeing: 
 
 
 def test_logits_of_a_prompt_with_pictures_are_those_of_transformers(seeing: Seeing) -> None:
-    tokens, shown = prompt_of(seeing.eyes)
-    for end, wanted in zip(EXPECTED["ends"], EXPECTED["logits"], strict=True):
-        got = seeing.read(tokens[: end + 1], shown, [end + 1])
-        np.testing.assert_allclose(got, wanted, atol=1e-4, rtol=0)
-    logits, length = seeing.read(tokens, shown, [len(tokens)]), len(tokens)
-    for wanted in EXPECTED["greedy"]:
-        assert logits.argmax() == wanted
-        span = Span(0, length, (int(wanted),), shown)
-        logits = seeing.runner.run(Step((span,), prefill=False))[0].copy()
-        length += 1
-    whole = (*tokens, *EXPECTED["greedy"].tolist())
-    np.testing.assert_allclose(logits, seeing.read(whole, shown, [length]), atol=1e-4, rtol=0)
+    assert_logits_are(EXPECTED, seeing)
 
 
 def test_any_chunking_gives_the_same_bits_even_within_pictures(seeing: Seeing) -> None:
-    tokens, shown = prompt_of(seeing.eyes)
-    wanted = seeing.read(tokens, shown, [len(tokens)])
-    for chunks in ([2, 2, 5, len(tokens) - 9], [20, len(tokens) - 22, 2]):
-        assert np.array_equal(seeing.read(tokens, shown, chunks), wanted)
+    assert_any_chunks_give_the_same_bits(seeing)
 
 
 @pytest.mark.parametrize("cut", [3, 20, 70])
 def test_a_snapshot_from_before_or_within_pictures_goes_on_bit_for_bit(
     cut: int, seeing: Seeing
 ) -> None:
-    tokens, shown = prompt_of(seeing.eyes)
-    wanted = seeing.read(tokens, shown, [len(tokens)])
-    seeing.read(tokens[:cut], shown, [cut])
-    kept = seeing.runner.save(0, 0, cut)
-    seeing.runner.restore(1, tokens[:cut], [kept])
-    rest = Span(1, cut, tokens[cut:], shown)
-    assert np.array_equal(seeing.runner.run(Step((rest,), prefill=True))[1], wanted)
+    assert_a_snapshot_goes_on(seeing, cut)
 
 
 @pytest.mark.parametrize("row_dtype", ["float32", "float16"])
@@ -101,18 +82,11 @@ def test_text_alone_is_read_bit_for_bit_as_by_a_graph_that_sees_nothing_and_by_q
     source = GgufFile(as_qwen3vl(text, tmp_path / "text.gguf"))
     plain = GgufFile(as_qwen3vl(text, tmp_path / "qwen3.gguf", architecture="qwen3"))
     assert [family_of(each)[0] for each in (source, plain)] == ["qwen3vl", "qwen3"]
-    for name in ("blind", "plain"):
-        (tmp_path / name).mkdir()
-    blind = Graph(source, tmp_path / "blind", int8_activations=True, row_dtype=row_dtype)
+    (tmp_path / "plain").mkdir()
     qwen3 = Graph(plain, tmp_path / "plain", int8_activations=True, row_dtype=row_dtype)
-    numerics = Numerics(True, row_dtype, sees=True)
-    runner = runner_of(source, tmp_path, numerics, blindfolded(blind.emitted.width))
-    got = runner.run(Step((Span(0, 0, IDS),), prefill=True))[0].copy()
-    assert np.array_equal(got, blind.read(IDS, [len(IDS)]))
-    assert np.array_equal(got, qwen3.read(IDS, [len(IDS)]))
-    got = runner.run(Step((Span(0, len(IDS), (300,)),), prefill=False))[0]
-    assert np.array_equal(got, blind.run([300], len(IDS))[0])
-    assert np.array_equal(got, qwen3.run([300], len(IDS))[0])
+    read, decoded = assert_text_keeps_its_bits(source, row_dtype, IDS, tmp_path)
+    assert np.array_equal(read, qwen3.read(IDS, [len(IDS)]))
+    assert np.array_equal(decoded, qwen3.run([300], len(IDS))[0])
 
 
 @pytest.fixture

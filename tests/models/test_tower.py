@@ -11,19 +11,24 @@ import numpy as np
 import pytest
 
 from flm.core.picture import PATCHES
-from flm.core.step import Span, Step
 from flm.errors import BadModelFile, PassCancelled
 from flm.graph.bundle import MANIFEST, Bundle, StaleBundle
-from flm.graph.layers import Numerics
 from flm.graph.weights.gguf import GgufFile
 from flm.graph.weights.safetensors import SafetensorsFolder
 from flm.models.compile import prepare
 from flm.models.family import Source
 from flm.runner.eyes import Eyes
 from flm.text.sight import fitted, inputs
-from tests.models.drive import FIXTURES, Graph, unpacked
+from tests.models.drive import FIXTURES, unpacked
 from tests.models.rewritten import published
-from tests.models.seeing import Seeing, blindfolded, eyes_of, prompt_of, runner_of, shown_at
+from tests.models.seeing import (
+    Seeing,
+    assert_any_chunks_give_the_same_bits,
+    assert_logits_are,
+    assert_text_keeps_its_bits,
+    eyes_of,
+    shown_at,
+)
 from tests.models.seen import as_mmproj, pictures, with_tower
 
 R1 = FIXTURES / "qwen35_r1"
@@ -90,23 +95,11 @@ def test_a_tower_is_served_in_8_bits_whatever_floats_it_comes_from(
 
 
 def test_logits_of_a_prompt_with_pictures_are_those_of_transformers(seeing: Seeing) -> None:
-    tokens, shown = prompt_of(seeing.eyes)
-    for end, wanted in zip(EXPECTED["ends"], EXPECTED["logits"], strict=True):
-        got = seeing.read(tokens[: end + 1], shown, [end + 1])
-        np.testing.assert_allclose(got, wanted, atol=1e-4, rtol=0)
-    logits, length = seeing.read(tokens, shown, [len(tokens)]), len(tokens)
-    for wanted in EXPECTED["greedy"]:
-        assert logits.argmax() == wanted
-        span = Span(0, length, (int(wanted),), shown)
-        logits = seeing.runner.run(Step((span,), prefill=False))[0]
-        length += 1
+    assert_logits_are(EXPECTED, seeing)
 
 
 def test_any_chunking_gives_the_same_bits_even_within_pictures(seeing: Seeing) -> None:
-    tokens, shown = prompt_of(seeing.eyes)
-    wanted = seeing.read(tokens, shown, [len(tokens)])
-    for chunks in ([2, 2, 5, len(tokens) - 9], [20, len(tokens) - 22, 2]):
-        assert np.array_equal(seeing.read(tokens, shown, chunks), wanted)
+    assert_any_chunks_give_the_same_bits(seeing)
 
 
 @pytest.mark.parametrize("row_dtype", ["float32", "float16"])
@@ -116,15 +109,8 @@ def test_text_alone_is_read_bit_for_bit_as_by_a_graph_that_sees_nothing(
 ) -> None:
     file = FIXTURES / name / f"{name}.{kind}.gguf"
     source = GgufFile(file if file.exists() else unpacked(file, tmp_path))
-    (tmp_path / "blind").mkdir()
-    blind = Graph(source, tmp_path / "blind", int8_activations=True, row_dtype=row_dtype)
-    numerics = Numerics(True, row_dtype, sees=True)
-    runner = runner_of(source, tmp_path, numerics, blindfolded(blind.emitted.width))
     ids = tuple(np.load(FIXTURES / name / "expected.npz")["ids"].tolist())
-    got = runner.run(Step((Span(0, 0, ids),), prefill=True))[0]
-    assert np.array_equal(got, blind.read(ids, [len(ids)]))
-    got = runner.run(Step((Span(0, len(ids), (300,)),), prefill=False))[0]
-    assert np.array_equal(got, blind.run([300], len(ids))[0])
+    assert_text_keeps_its_bits(source, row_dtype, ids, tmp_path)
 
 
 def test_a_picture_is_encoded_once_while_its_rows_fit(folder: Path, tmp_path: Path) -> None:
