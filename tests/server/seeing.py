@@ -17,7 +17,7 @@ from flm.graph.bundle import Bundle
 from flm.graph.weights.gguf import GgufFile
 from flm.models.compile import compile_model
 from flm.settings import Settings
-from tests.models import seen_qwen3vl
+from tests.models import seen_qwen3vl, seen_qwen25vl
 from tests.models.drive import FIXTURES
 from tests.models.rewritten import published
 from tests.models.seen import with_tower
@@ -66,9 +66,12 @@ def seeing_bundle(folder: Path) -> Bundle:
     return compile_model(seeing_folder(folder / "hf"), folder / "bundle")
 
 
-def rows_bundle(folder: Path) -> Bundle:
-    """Of a model without a state, Qwen3-VL: its prompts part anywhere."""
-    source = with_words(seen_qwen3vl.folder_of(seen_qwen3vl.text_file(folder), folder / "hf"))
+ROWS = {"qwen3vl": seen_qwen3vl, "qwen25vl": seen_qwen25vl}
+
+
+def rows_bundle(folder: Path, family: str) -> Bundle:
+    """Of a model without a state: its prompts part anywhere."""
+    source = with_words(ROWS[family].folder_of(ROWS[family].text_file(folder), folder / "hf"))
     return compile_model(source, folder / "bundle")
 
 

@@ -31,7 +31,7 @@ from flm.server.app import create_app
 from flm.server.reasons import reason
 from flm.server.residence.residence import Residence
 from tests.models.seen import pictures
-from tests.server.seeing import SEES, opened, rows_bundle, seeing_bundle, sent
+from tests.server.seeing import ROWS, SEES, opened, rows_bundle, seeing_bundle, sent
 
 ONE, OTHER, _, SQUARE = pictures()
 # The same size, other pixels.
@@ -181,13 +181,13 @@ def test_two_pictures_that_take_turns_are_both_kept(resident: Resident) -> None:
         assert cached == length
 
 
-@pytest.fixture(params=["state", "rows"])
+@pytest.fixture(params=["state", *ROWS])
 def either(
     request: pytest.FixtureRequest, bundle: Bundle, tmp_path_factory: pytest.TempPathFactory
 ) -> Bundle:
     if request.param == "state":
         return bundle
-    return rows_bundle(tmp_path_factory.mktemp("rows"))
+    return rows_bundle(tmp_path_factory.mktemp("rows"), request.param)
 
 
 def test_warm_equals_cold_behind_a_picture(either: Bundle) -> None:
