@@ -24,6 +24,8 @@ from flm.models.shape import LAYERS_MAX, WIDTH_MAX, contradiction
 from flm.models.weights import Weights
 
 ROTARY_BASE = 10000.0
+BLOCK = 32  # of a row's weights, rounded with one scale
+MLP = ("gate", "up", "down")
 PROJECTORS = ("clip.projector_type", "clip.vision.projector_type")
 
 # (query, key and value [1,N,width] each, layer) -> [1,N,width]
@@ -98,13 +100,19 @@ class Tower(Layers):
 
     def matrix(self, name: str, layer: int = 0) -> Matrix:
         """As it is stored, but floats of a file or a folder rounded to 8 bits where their rows are
-        whole blocks. Graphs that are proven keep them.
+        whole blocks; those of an MLP are made so by values that come to nothing (there are towers
+        with 3420 and 4304). Graphs that are proven keep them.
         """
-        columns = self.w.sizes[name][1] or 0
-        as_stored = columns % 32 and not self.w.is_gguf
+        rows, columns = (size or 0 for size in self.w.sizes[name])
+        as_stored = columns % BLOCK and not self.w.is_gguf
         matrix = self.w.floats(name, layer) if as_stored else self.w.matrix(name, layer)
-        is_served = self.accuracy_level and matrix.format is None
-        return quantized(matrix, 8) if is_served else matrix
+        if not self.accuracy_level:
+            return matrix
+        if name in MLP:
+            wide = -(-self.s.mlp_width // BLOCK) * BLOCK
+            shape = (rows, wide) if name == "down" else (wide, columns)
+            matrix = matrix.widened(*shape)
+        return quantized(matrix, 8) if matrix.format is None else matrix
 
     def attend(self, qkv: Sequence[str], layer: int) -> str:
         """All of a row of x [rows,N,width] attend to all of it; nothing turns."""

@@ -1,6 +1,7 @@
 """Floats of a folder are rounded as they are read: 4 bits, the sensitive and the small 8."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +9,15 @@ import pytest
 
 from flm.errors import UnsupportedModel
 from flm.graph.weights import safetensors
-from flm.graph.weights.blocks import BlockFormat, Blocks, Matrix, floats, quantize, quantized
+from flm.graph.weights.blocks import (
+    BlockFormat,
+    Blocks,
+    Matrix,
+    dense,
+    floats,
+    quantize,
+    quantized,
+)
 from flm.graph.weights.gguf import GgufFile
 from flm.graph.weights.safetensors import SafetensorsFolder
 from flm.models.qwen35.graph import hybrid_of, weights_of
@@ -65,6 +74,21 @@ def test_rows_and_whole_blocks_may_move_before_or_after_rounding(bits: int) -> N
         first, second = before.read_blocks(every), after.read_blocks(every)
         np.testing.assert_array_equal(first.codes, second.codes)
         np.testing.assert_array_equal(first.scales, second.scales)
+
+
+def test_what_is_widened_has_zeros_before_or_after_rounding() -> None:
+    weights = np.random.default_rng(2).standard_normal((70, 64), dtype=np.float32)
+    stored = replace(dense("m", weights), bias=weights[:, 0])
+    numbers = np.array([3, 69, 70, 75, 0])
+    wider = stored.widened(76, 96)
+    assert np.array_equal(wider.read_dense(np.arange(76)), np.pad(weights, ((0, 6), (0, 32))))
+    assert wider.bias is not None
+    assert np.array_equal(wider.bias, np.pad(weights[:, 0], (0, 6)))
+    before = quantized(stored.widened(76, 64), 8).read_blocks(numbers)
+    after = quantized(stored, 8).widened(76, 64).read_blocks(numbers)
+    assert np.array_equal(before.codes, after.codes)
+    assert np.array_equal(before.scales, after.scales)
+    assert not after.dense()[2:4].any()
 
 
 def test_what_the_delta_rule_reads_keeps_eight_bits(

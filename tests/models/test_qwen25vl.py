@@ -22,6 +22,7 @@ from tests.models.seeing import (
     assert_any_chunks_give_the_same_bits,
     assert_logits_are,
     assert_text_keeps_its_bits,
+    eyes_of,
     shown_at,
 )
 from tests.models.seen import pictures
@@ -195,3 +196,20 @@ def test_windows_are_squares_that_have_every_patch_once(rows: int, columns: int)
         assert (squares == squares[0]).all()
         assert (seats[window[:count]] % windows.shape[1] < count).all()
     assert windows.shape[1] == counts.max() == min(8, rows) * min(8, columns)
+
+
+def test_a_tower_is_served_in_8_bits_even_where_its_mlp_is_no_whole_blocks(
+    folder: Path, seeing: Seeing, tmp_path: Path
+) -> None:
+    sources = [SafetensorsFolder(folder), GgufFile(as_mmproj(folder, tmp_path / "mmproj.gguf"))]
+    served = []
+    for name, source in zip(("mlp.down_proj", "ffn_down"), sources, strict=True):
+        (tmp_path / name).mkdir()
+        served.append(eyes_of(source, tmp_path / name, family="qwen25vl", served=True))
+        assert f"{name}.weight.codes".encode() in (tmp_path / name / "tower.onnx").read_bytes()
+    for picture in pictures():
+        shown = shown_at(0, picture, seeing.eyes.sight)
+        of_folder, of_file = (eyes.rows(shown) for eyes in served)
+        np.testing.assert_array_equal(of_folder, of_file)
+        exact = seeing.eyes.rows(shown)
+        assert 1e-3 < np.linalg.norm(of_file - exact) / np.linalg.norm(exact) < 0.03

@@ -108,6 +108,42 @@ class Matrix:
         rows = np.arange(self.shape[0]).reshape(count, 2, -1)
         return self.reordered(rows[:, 0].reshape(-1)), self.reordered(rows[:, 1].reshape(-1))
 
+    def widened(self, rows: int, columns: int) -> "Matrix":
+        """With zeros for the rows, and for the columns of one of floats, that it has less."""
+        height, width = self.shape
+        if (rows, columns) == self.shape:
+            return self
+        assert self.format is None or columns == width, self.name
+
+        def spread(values: Array, inside: Array, empty: int, width: int) -> Array:
+            found = np.full((len(inside), width, *values.shape[2:]), empty, values.dtype)
+            found[inside, : values.shape[1]] = values
+            return found
+
+        def read_blocks(numbers: Array) -> Blocks:
+            inside = numbers < height
+            some = self.read_blocks(numbers[inside])
+            count = some.scales.shape[1]
+            minimum = some.minimum
+            return Blocks(
+                some.format,
+                spread(some.codes, inside, some.format.centre, count),
+                spread(some.scales, inside, 0, count),
+                None if minimum is None else spread(minimum, inside, 0, count),
+            )
+
+        def read_dense(numbers: Array) -> Array:
+            inside = numbers < height
+            return spread(self.read_dense(numbers[inside]), inside, 0, columns)
+
+        return replace(
+            self,
+            shape=(rows, columns),
+            read_blocks=read_blocks,
+            read_dense=read_dense,
+            bias=None if self.bias is None else np.pad(self.bias, (0, rows - height)),
+        )
+
     @property
     def is_exact_without_minimums(self) -> bool:
         """Whether held_as rounds nothing."""
