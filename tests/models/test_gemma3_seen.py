@@ -2,12 +2,14 @@
 a picture's tokens attend to each other both ways; text that comes with none is read as it was.
 """
 
+from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import onnx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,6 +20,7 @@ from flm.errors import BadModelFile, BadRequest, UnsupportedModel
 from flm.graph.layers import Numerics
 from flm.graph.weights.gguf import GgufFile
 from flm.graph.weights.safetensors import SafetensorsFolder
+from flm.models.family import Source
 from flm.models.gemma3 import tower
 from flm.prefix.shown import with_pictures
 from flm.runner.eyes import Eyes
@@ -97,6 +100,21 @@ def test_an_mmproj_file_gives_the_same_tower(swapped: bool, tmp_path: Path, seei
     for number in NUMBERS:
         got, wanted = (each.rows(shown_at(number, each)) for each in (eyes, seeing.eyes))
         np.testing.assert_allclose(got, wanted, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("from_file", [False, True])
+def test_an_mlp_of_no_whole_blocks_is_served_in_8_bits_all_the_same(
+    from_file: bool, folder: Path, tmp_path: Path, seeing: Seeing
+) -> None:
+    source: Source = SafetensorsFolder(folder, quantized=True)
+    if from_file:
+        source = GgufFile(as_mmproj(tmp_path / "mmproj.gguf"))
+    eyes = eyes_of(source, tmp_path, family="gemma3", served=True)
+    kinds = Counter(node.op_type for node in onnx.load(tmp_path / "tower.onnx").graph.node)
+    assert kinds["Linear"] == 2, "before and behind the layers"
+    for number in NUMBERS:
+        got, exact = (each.rows(shown_at(number, each)) for each in (eyes, seeing.eyes))
+        assert 1e-3 < np.linalg.norm(got - exact) / np.linalg.norm(exact) < 0.03
 
 
 def test_logits_of_a_prompt_with_pictures_are_those_of_transformers(seeing: Seeing) -> None:
