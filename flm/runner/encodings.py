@@ -6,6 +6,7 @@ it failed or had to make way for others, has the tower run then and there, and i
 
 Invariants, which `check` asserts:
   * A picture is on its way once, whoever waits for it, and no longer than somebody does.
+  * A person's goes first, but past no other more than `PASSED_MAX` times: nobody waits forever.
 """
 
 from collections.abc import Callable, Iterable
@@ -15,6 +16,8 @@ from threading import Lock
 from flm.core.picture import Placed
 from flm.runner.eyes import Eyes, Run
 
+PASSED_MAX = 8
+
 
 class Encoding:
     """One picture on its way, for `users` requests; `urgent` if a person waits for one of them."""
@@ -22,6 +25,7 @@ class Encoding:
     def __init__(self, picture: Placed) -> None:
         self.picture = picture
         self.users, self.urgent = 0, False
+        self.passed = 0  # by how many that came later
         self.begun, self.done = False, False
         self.run = Run()
 
@@ -70,15 +74,19 @@ class Encodings:
             for encoding in self._wanted.values():
                 assert encoding.users > 0, "a picture that nobody waits for"
                 assert not encoding.done
+                assert encoding.passed <= PASSED_MAX
         self.eyes.check()
 
     def _next(self) -> None:
-        """A person's picture goes first, then who came first. One that all have left is passed."""
+        """One job a picture; that of one that all have left finds less to do."""
         with self._lock:
             waiting = [each for each in self._wanted.values() if not each.begun]
             if not waiting:
                 return
-            encoding = max(waiting, key=lambda each: each.urgent)
+            aged = [each for each in waiting if each.passed == PASSED_MAX]
+            encoding = max(aged or waiting, key=lambda each: each.urgent)
+            for earlier in waiting[: waiting.index(encoding)]:
+                earlier.passed = min(earlier.passed + 1, PASSED_MAX)
             encoding.begun = True
         try:
             self.eyes.encode(encoding.picture, encoding.run)

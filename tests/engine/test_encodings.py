@@ -18,7 +18,7 @@ from flm.devices.null import nothing
 from flm.engine.thread import EngineThread
 from flm.errors import DeviceFailed
 from flm.memory.layout import MemoryLayout
-from flm.runner.encodings import Encodings
+from flm.runner.encodings import PASSED_MAX, Encodings
 from flm.runner.eyes import Eyes
 from tests.engine.rig import STATEFUL, STATELESS, Rig, layouts, null_runner, request_of, some_tokens
 from tests.engine.test_thread import PATIENCE_S, Gate, ask
@@ -191,6 +191,19 @@ def test_a_person_goes_before_programs_and_who_came_first_before_others(tmp_path
     for number in (2, 0, 1):
         eyes.rows(about(number).pictures[0])
     assert house.tower.shown == alone.shown
+
+
+def test_no_picture_waits_forever(tmp_path) -> None:
+    house = House(tmp_path)
+    first = about(99).pictures
+    assert house.encodings.begin(first, urgent=False)
+    for number in range(PASSED_MAX + 3):
+        assert house.encodings.begin(about(number).pictures, urgent=True)
+    for _ in range(PASSED_MAX):
+        house.jobs.run()
+        assert house.eyes.missing(first)
+    house.jobs.run()
+    assert not house.eyes.missing(first)
 
 
 def test_a_tower_that_fails_fails_its_request_alone(tmp_path) -> None:
