@@ -30,6 +30,8 @@ class Run:
 
         self.options = onnxruntime.RunOptions()
         self.options.log_severity_level = 4  # a cancelled run is not an error to print
+        # A picture takes far more than what is kept of it, and may be the only one for hours.
+        self.options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
 
     @property
     def cancelled(self) -> bool:

@@ -10,13 +10,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import onnx
+import psutil
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flm.core.picture import PATCHES, Placed
 from flm.core.step import Span, Step
+from flm.devices.cpu import open_session
+from flm.devices.device import EMBEDDING
 from flm.errors import BadModelFile, BadRequest, UnsupportedModel
+from flm.graph.emit import Emitter, WeightStore
 from flm.graph.layers import Numerics
 from flm.graph.weights.gguf import GgufFile
 from flm.graph.weights.safetensors import SafetensorsFolder
@@ -208,3 +212,20 @@ def test_a_tower_that_bends_otherwise_is_left_out(folder: Path) -> None:
     source.config = {**source.config, "vision_config": {**vision, "hidden_act": "quick_gelu"}}
     with pytest.raises(UnsupportedModel, match="quick_gelu"):
         tower.shape(source)
+
+
+def test_what_a_tower_takes_for_a_picture_goes_back(tmp_path: Path, seeing: Seeing) -> None:
+    """144 MiB and as much again, here, are what lies between patches and rows."""
+    emitter = Emitter(WeightStore(tmp_path / "tower.bin"))
+    patches = emitter.input(PATCHES, "float32", ["N", 48])
+    (each,) = emitter.op("ReduceMean", [patches, emitter.constant([1])])
+    (wide,) = emitter.op("Expand", [each, emitter.constant([1, 2**18])])
+    (bent,) = emitter.op("Sin", [wide])
+    emitter.op("ReduceMax", [bent, emitter.constant([1])], [EMBEDDING])
+    emitter.output(EMBEDDING, "float32", ["N", 1])
+    emitter.save(tmp_path / "tower.onnx", "wide")
+    session = open_session(str(tmp_path / "tower.onnx"), tmp_path, threads=2)
+    eyes = Eyes(session, seeing.eyes.sight, width=1, bytes_max=0)
+    before = psutil.Process().memory_info().rss
+    assert len(eyes.rows(shown_at(0, eyes))) == 144
+    assert psutil.Process().memory_info().rss - before < 64 * 2**20
