@@ -11,7 +11,7 @@
 * A chunk never crosses a cut, and leaves no single token behind: one alone is read otherwise. The
   first ones of a prompt are so long that they end at `first_min`: sooner they are, too.
 * Where pictures have to be whole, a chunk ends before one or behind it, and may be longer than
-  usual by a picture, which --image-max-tokens bounds.
+  usual by a picture, which image-max-tokens bounds.
 * Where a device has a grid, chunks that do not come to a cut end on it, and a token alone is read
   as any other.
 """

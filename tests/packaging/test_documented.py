@@ -19,10 +19,13 @@ import pytest
 
 from bench.shapes import TINY, qwen35
 from flm.hub.reference import resolve
+from tests.pure import drawn
+from tests.server.seeing import seeing_folder
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 FETCHED = ("qwen3:4b", "qwen3.5:4b")  # a tiny model of random weights is here in their place
+SEES = "qwen3.5:0.8b"  # and in its place one that takes pictures
 NOT_RUN = {  # by how a command begins: why
     "claude": "Claude Code, another program",
     "qwen": "another program, tried by tests/server/test_apps.py",
@@ -32,7 +35,7 @@ NOT_RUN = {  # by how a command begins: why
 DRY = ("make test", "make lint")  # they run this: make says what it would do
 FAILS = {"flm validate": 1}  # where there is no NPU
 SETS_UP = ("source ", "export ", "cd ")
-ASKS = re.compile(r"127\.0\.0\.1:52625|flm cache|examples/reuse")
+ASKS = re.compile(r"127\.0\.0\.1:52625|flm cache|examples/(reuse|picture)")
 SERVES = re.compile(r"(flm|make) serve\b")
 QUICK = re.compile(r"flm (version|list|validate|pull|check|remove)\b|make (install|test|lint)|rm ")
 REQUEST = {"model": "smollm2:135m", "messages": [{"role": "user", "content": "Say hello."}]}
@@ -64,6 +67,8 @@ class Checkout:
     def as_here(self, command: str) -> str:
         url = f"http://127.0.0.1:{self.port}/v1"
         command = command.replace("examples/reuse.py", f"examples/reuse.py {url}")
+        asked = "examples/picture.py photo.jpg"
+        command = command.replace(asked, f"{asked} 'What is this?' {url}")
         return command.replace(":52625", f":{self.port}").replace("8080", str(self.other_port))
 
     @property
@@ -99,8 +104,13 @@ def each_block() -> list[object]:
     ]
 
 
+@pytest.fixture(scope="session")
+def seeing(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return seeing_folder(tmp_path_factory.mktemp("sees") / "hf")
+
+
 @pytest.fixture
-def checkout(tmp_path: Path, smollm2: Path) -> Checkout:
+def checkout(tmp_path: Path, smollm2: Path, seeing: Path) -> Checkout:
     tiny = qwen35(smollm2, shape=TINY)
     folder, home = tmp_path / "flm", tmp_path / "home"
     (folder / ".venv").mkdir(parents=True)
@@ -112,10 +122,13 @@ def checkout(tmp_path: Path, smollm2: Path) -> Checkout:
         (folder / ".venv" / stamp).touch()
     (folder / "my.gguf").symlink_to(tiny)
     (folder / "request.json").write_text(json.dumps(REQUEST))
+    (folder / "photo.jpg").write_bytes(drawn.file(drawn.image(size=(80, 60)), "JPEG"))
+    home.mkdir()
+    (home / ".curlrc").write_text("fail-with-body\n")  # or a refusal would pass
     models = home / ".config" / "flm" / "models"
-    for tag in FETCHED:
+    for tag, path in (*((tag, tiny) for tag in FETCHED), (SEES, seeing)):
         (models / resolve(tag).name).mkdir(parents=True)
-        record = {"reference": tag, "path": str(tiny)}
+        record = {"reference": tag, "path": str(path)}
         (models / resolve(tag).name / "source.json").write_text(json.dumps(record))
     real = smollm2.parents[1]
     shutil.copytree(
@@ -146,7 +159,8 @@ def test_what_is_to_be_typed_runs(block: Block, checkout: Checkout) -> None:
             with _serving(checkout, *set_up, command):
                 pass
         elif ASKS.search(typed):
-            with _serving(checkout, "flm serve smollm2:135m"):
+            sees = SEES in typed or "picture" in typed
+            with _serving(checkout, f"flm serve {SEES if sees else 'smollm2:135m'}"):
                 _run(checkout, *set_up, command)
         elif not typed.startswith(tuple(NOT_RUN)):
             _run(checkout, *set_up, command)

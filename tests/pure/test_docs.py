@@ -10,8 +10,14 @@ import typer.main
 
 from flm.cli.app import COMMANDS, command_line
 from flm.cli.drawing import abilities
+from flm.core.picture import Picture, Sight
+from flm.engine.reader import Reader
 from flm.models.cards import VISION, Card, cards
-from flm.settings import FIELDS, expected, key, load_settings
+from flm.models.minicpmv import tower as minicpmv
+from flm.models.qwen25vl import tower as qwen25vl
+from flm.models.qwen35 import tower as qwen35
+from flm.settings import FIELDS, Settings, expected, key, load_settings
+from flm.text.sight import views
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -63,6 +69,39 @@ def test_the_catalogue_in_the_docs_is_that_of_the_cards() -> None:
     page = (ROOT / "docs" / "models.md").read_text()
     shown = [line for line in page.splitlines() if re.match(r"\| \[[^]]+:[^]]+\]\(http", line)]
     assert shown == rows, "\n".join(["docs/models.md must say:", *rows])
+
+
+def sight(
+    kind: str, patch: int, merge: int, side: int, low: int, high: int, slices: int = 1
+) -> Sight:
+    marks = {"placeholder": "<i>", "mark": "<i>"}
+    return Sight(kind, patch, merge, side, low, high, **marks, slices=slices)
+
+
+# As published, and as docs/pictures.md heads its columns.
+SIGHTS = {
+    "Qwen3.5": sight("cells", 16, 2, 48, qwen35.PIXELS_MIN, qwen35.PIXELS_MAX),
+    "Qwen2.5-VL": sight("windows", 14, 2, 8, qwen25vl.PIXELS_MIN, qwen25vl.PIXELS_MAX),
+    "Gemma 3": sight("square", 14, 4, 64, 896**2, 896**2),
+    "MiniCPM-V 4.6": sight("slices", 14, 4, 70, 0, minicpmv.PIXELS**2, minicpmv.SLICES),
+}
+
+
+def test_what_a_picture_costs_is_what_the_docs_say() -> None:
+    page = (ROOT / "docs" / "pictures.md").read_text()
+    sizes = re.findall(r"^\| (\d+) by (\d+) \|", page, re.M)
+    assert len(sizes) == 5
+    rows = ["| picture | " + " | ".join(SIGHTS) + " |"]
+    for width, height in sizes:
+        grey = Picture(int(width), int(height), b"\x80" * (3 * int(width) * int(height)))
+        costs = []
+        for each in SIGHTS.values():
+            seen = Reader("it", Settings(), each).seen(grey, "it")
+            costs.append(sum(view.rows * view.columns for view in views(seen, each, 0)))
+        cells = " | ".join(f"{cost:,}" for cost in costs)
+        rows.append(f"| {width} by {height} | {cells} |")
+    for row in rows:
+        assert row in page, "\n".join(["docs/pictures.md must say:", *rows])
 
 
 def options(command: Any) -> set[str]:
