@@ -100,22 +100,23 @@ def held(matcher: Matcher, start: int) -> Processor:
 
 def processors_for(request: Request) -> list[Processor]:
     """Those that do something, in order. The repetition penalty looks at prompt and reply, the
-    presence and frequency penalties at the reply alone, as vLLM's do.
+    presence and frequency penalties at the reply alone, as vLLM's do. So does the former where a
+    grammar holds the reply: what JSON and calls have to say mostly stands in the prompt.
     """
-    sampling = request.sampling
+    sampling, start = request.sampling, len(request.prompt.tokens)
     processors: list[Processor] = []
     if sampling.logit_bias:
         processors.append(bias(sampling.logit_bias))
     if sampling.repetition_penalty != 1.0:
-        counts = Counts(0, sampling.penalty_window)
+        counts = Counts(start if request.grammar else 0, sampling.penalty_window)
         processors.append(repetition_penalty(sampling.repetition_penalty, counts))
     if sampling.presence_penalty or sampling.frequency_penalty:
-        counts = Counts(len(request.prompt.tokens), sampling.penalty_window)
+        counts = Counts(start, sampling.penalty_window)
         processors.append(
             occurrence_penalty(sampling.presence_penalty, sampling.frequency_penalty, counts)
         )
     if request.grammar:
-        processors.append(held(request.grammar.open(), len(request.prompt.tokens)))
+        processors.append(held(request.grammar.open(), start))
     return processors
 
 

@@ -1,5 +1,8 @@
 """A sampler draws from exactly the distribution its request describes."""
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -109,6 +112,24 @@ def test_penalties_are_what_their_inventors_wrote() -> None:
     for process in processors_for(asked):
         logits = process([1, 2, 3, 3], logits)
     np.testing.assert_allclose(logits, [1.0, 2.0, -2.0, 1.0 - 0.5 - 2 * 0.25, 3.0])
+
+
+def test_what_a_grammar_holds_may_say_what_the_prompt_says() -> None:
+    class Anything:
+        def open(self) -> "Anything":
+            return self
+
+        def take(self, tokens: Sequence[int]) -> None:
+            pass
+
+        def allowed(self) -> bytes:
+            return b"\xff"
+
+    asked = replace(request((1, 2), repetition_penalty=2.0), grammar=Anything())
+    logits = np.array([1.0, 4.0, -1.0, 2.0, 3.0], np.float32)
+    for process in processors_for(asked):
+        logits = process([1, 2, 3, 3], logits)
+    np.testing.assert_allclose(logits, [1.0, 4.0, -1.0, 1.0, 3.0])
 
 
 def test_bias_adds_to_its_tokens() -> None:

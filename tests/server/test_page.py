@@ -241,7 +241,7 @@ def test_it_waits_for_the_model_and_says_so(tmp_path: Path, browser: Page) -> No
 def test_a_server_that_comes_back_is_heard_again(house: House, browser: Page) -> None:
     with serving(house.residence) as url:
         browser.open(url).ready()
-    browser.shows("#notice", "The server cannot be reached")
+    browser.shows("#notice", "The server cannot be reached. Fix: see whether")
     with serving(house.residence, port=int(url.rpartition(":")[2])):
         browser.wait(lambda: not browser.text("#notice"))
         client = Client(url)

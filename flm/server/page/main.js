@@ -27,7 +27,7 @@ function notice(text) {
 /** Deals with what can be dealt with, and says the rest. */
 async function failed(error) {
   if (error.status === UNAUTHORIZED) await askForKey();
-  else notice(error.fix ? `${error.message} ${error.fix}.` : error.message);
+  else notice(error.fix ? `${error.message} Fix: ${error.fix}.` : error.message);
 }
 
 function askForKey() {
