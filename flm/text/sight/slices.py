@@ -44,7 +44,7 @@ def fitted(picture: Picture, sight: Sight, *, tokens_max: int, place: str) -> Cu
             return _cut(scaled(picture, *size), sight)
     raise BadRequest(
         f"{place} becomes {needed:,} tokens at least, and {tokens_max:,} are allowed",
-        fix="raise image-max-tokens in flm.toml, or ask for more detail",
+        fix=f"let image-max-tokens be {needed}, or more",
         param=place,
     )
 
