@@ -9,10 +9,13 @@ import pytest
 
 from flm.core.picture import CELLS, COUNTS, PATCHES, SEATS, WINDOWS, Picture, Sight
 from flm.errors import BadModelFile
+from flm.graph.emit import Emitter, WeightStore
+from flm.graph.layers import Numerics
 from flm.graph.weights.gguf import GgufFile
 from flm.graph.weights.safetensors import SafetensorsFolder
 from flm.models.compile import prepare
 from flm.models.qwen25vl import tower
+from flm.models.qwen25vl.graph import emit
 from flm.text.sight import fitted, inputs
 from flm.text.sight.cells import size_fitted
 from tests.models.drive import FIXTURES, Graph
@@ -178,6 +181,17 @@ def test_a_tower_that_contradicts_itself_is_refused(
     file = GgufFile(as_mmproj(folder, tmp_path / "mmproj.gguf", **changes))
     with pytest.raises(BadModelFile, match="mmproj"):
         tower.shape(file)
+
+
+@pytest.mark.parametrize("sections", [[4, 4, 4], [4, 6], ["a", 6, 6], [20, -2, -2], 16])
+def test_sections_that_are_not_those_of_a_head_are_refused(
+    sections: object, folder: Path, tmp_path: Path
+) -> None:
+    source = SafetensorsFolder(folder)
+    source.config["rope_scaling"] = {"type": "mrope", "mrope_section": sections}
+    emitter = Emitter(WeightStore(tmp_path / "weights.bin"))
+    with pytest.raises(BadModelFile, match="heads that turn by"):
+        emit(source, emitter, Numerics(sees=True))
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(8, 8), (2, 30), (16, 24), (22, 10), (6, 2)])
