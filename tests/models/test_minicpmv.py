@@ -17,7 +17,7 @@ from flm.graph.weights.gguf import GgufFile
 from flm.models.compile import prepare
 from flm.prefix.shown import with_pictures
 from flm.text.sight import fitted, inputs, views
-from tests.models.drive import FIXTURES
+from tests.models.drive import FIXTURES, unpacked
 from tests.models.seeing import Seeing, eyes_of
 from tests.models.sliced import PROMPT, R1, WORDS, as_mmproj, pictures, sliced_folder
 
@@ -189,6 +189,17 @@ def test_a_kind_that_is_not_built_leaves_the_text_part_with_a_word(
     said: list[str] = []
     assert prepare(gguf, gguf.parent / "bundle", say=said.append).sight is None
     assert "mmproj-F32.gguf is a tower of another kind, resampler: it is left out" in said
+
+
+def test_a_tower_beside_a_family_that_has_none_is_left_out_with_a_word(
+    folder: Path, tmp_path: Path
+) -> None:
+    text = unpacked(FIXTURES / "qwen3" / "qwen3.Q4_0.gguf", tmp_path)
+    as_mmproj(folder, text.parent / "mmproj-F32.gguf", projector="resampler")
+    said: list[str] = []
+    assert prepare(text, tmp_path / "bundle", say=said.append).sight is None
+    word = "flm builds no picture tower for 'qwen3', mmproj-F32.gguf is left out"
+    assert f"Pictures are not taken: {word}" in said
 
 
 @pytest.mark.parametrize(
