@@ -4,7 +4,8 @@ A program keeps one binding a lane range and binds again only what changed, so a
 little Python. Memory is bound as input and output at once: onnxruntime writes it in place.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -59,6 +60,38 @@ class CpuBuffer:
         """Nothing: there is one copy."""
 
 
+class Run:
+    """Of a session, to be begun; it may be cancelled before, too."""
+
+    def __init__(self, *, gives_back: bool = False) -> None:
+        """`gives_back`: the memory that it took, which another would take again."""
+        import onnxruntime
+
+        self.options = onnxruntime.RunOptions()
+        self.options.log_severity_level = 4  # a cancelled run is not an error to print
+        if gives_back:
+            self.options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
+
+    @property
+    def cancelled(self) -> bool:
+        return bool(self.options.terminate)
+
+    def cancel(self) -> None:
+        self.options.terminate = True
+
+    @contextmanager
+    def under_way(self, over: str = "") -> Iterator[None]:
+        """Raises DeviceFailed, which tells what it failed over, PassCancelled."""
+        try:
+            yield
+        except Exception as error:  # onnxruntime's own types are not public
+            if self.cancelled:
+                raise PassCancelled("the pass was cancelled", fix="none needed") from error
+            raise DeviceFailed(
+                f"onnxruntime failed{over}: {error}", fix="see docs/troubleshooting.md"
+            ) from error
+
+
 class CpuProgram:
     """One loaded graph. `run` is for one thread; `cancel` may come from any."""
 
@@ -75,7 +108,7 @@ class CpuProgram:
         self._root: CpuBuffer | None = None
         self._memory = next((n.removesuffix(OUT) for n in self._outputs if n.endswith(OUT)), LOGITS)
         self._lock = Lock()
-        self._running: Any = None
+        self._running: Run | None = None
 
     @property
     def inputs(self) -> Mapping[str, TensorSpec]:
@@ -86,21 +119,12 @@ class CpuProgram:
         return self._outputs
 
     def run(self, buffers: Mapping[str, Buffer]) -> None:
-        import onnxruntime
-
-        binding = self._bound(buffers)
-        options = onnxruntime.RunOptions()
-        options.log_severity_level = 4  # a cancelled pass is not an error to print
+        binding, run = self._bound(buffers), Run()
         with self._lock:
-            self._running = options
+            self._running = run
         try:
-            self._session.run_with_iobinding(binding, options)
-        except Exception as error:  # onnxruntime's own types are not public
-            if options.terminate:
-                raise PassCancelled("the pass was cancelled", fix="none needed") from error
-            raise DeviceFailed(
-                f"onnxruntime failed: {error}", fix="see docs/troubleshooting.md"
-            ) from error
+            with run.under_way():
+                self._session.run_with_iobinding(binding, run.options)
         finally:
             with self._lock:
                 self._running = None
@@ -108,7 +132,7 @@ class CpuProgram:
     def cancel(self) -> None:
         with self._lock:
             if self._running is not None:
-                self._running.terminate = True
+                self._running.cancel()
 
     def _bound(self, buffers: Mapping[str, Buffer]) -> Any:
         """The binding of these lanes, brought up to date with `buffers`."""

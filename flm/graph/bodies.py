@@ -26,6 +26,27 @@ def node(
     return made
 
 
+def grouped_query(
+    inputs: Sequence[str], outputs: Sequence[str], **attributes: Any
+) -> "onnx.NodeProto":
+    """onnxruntime's attention; how many heads, and their scale, are the caller's."""
+    return node(
+        "GroupQueryAttention",
+        inputs,
+        outputs,
+        MICROSOFT,
+        num_heads=ref("int", "num_heads"),
+        kv_num_heads=ref("int", "kv_num_heads"),
+        scale=ref("float", "scale"),
+        **attributes,
+    )
+
+
+def cast(parts: Sequence[str]) -> "list[onnx.NodeProto]":
+    """Each as rows are kept, named with `_cast` behind it."""
+    return [node("Cast", [part], [f"{part}_cast"], to=ref("int", "row_type")) for part in parts]
+
+
 def ref(kind: str, name: str) -> "onnx.AttributeProto":
     """The caller's attribute `name`: of an int, ints or a float."""
     import onnx

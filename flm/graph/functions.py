@@ -9,7 +9,9 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from flm.devices.device import MICROSOFT
+from flm.graph.bodies import cast as _cast
 from flm.graph.bodies import function as _function
+from flm.graph.bodies import grouped_query as _grouped_query
 from flm.graph.bodies import node as _node
 from flm.graph.bodies import ref as _ref
 
@@ -158,16 +160,11 @@ def attention(*, packed: bool) -> "onnx.FunctionProto":
     tokens a pass has, and on the size of a cache.)
     """
     parts = ["query"] if packed else ["query", "key", "value"]
-    cast, missing = [f"{part}_cast" for part in parts], [""] * (3 - len(parts))
+    given = [*(f"{part}_cast" for part in parts), *[""] * (3 - len(parts))]
     rest = ["past_key", "past_value", "lengths", "total", "cos", "sin"]
-    node = _node(
-        "GroupQueryAttention",
-        [*cast, *missing, *rest, "", "", "sinks"],
+    node = _grouped_query(
+        [*given, *rest, "", "", "sinks"],
         ["attended", "key_rows", "value_rows"],
-        MICROSOFT,
-        num_heads=_ref("int", "num_heads"),
-        kv_num_heads=_ref("int", "kv_num_heads"),
-        scale=_ref("float", "scale"),
         local_window_size=_ref("int", "window"),
         do_rotary=_ref("int", "rotary"),
     )
@@ -177,10 +174,7 @@ def attention(*, packed: bool) -> "onnx.FunctionProto":
         ["y", "key_rows", "value_rows"],
         ["num_heads", "kv_num_heads", "scale", "window", "rotary", "row_type"],
         [
-            *[
-                _node("Cast", [part], [name], to=_ref("int", "row_type"))
-                for part, name in zip(parts, cast, strict=True)
-            ],
+            *_cast(parts),
             node,
             _node("Cast", ["attended"], ["y"], to=1),
         ],
@@ -202,21 +196,12 @@ def shared_attention() -> "onnx.FunctionProto":
         ["y"],
         ["num_heads", "kv_num_heads", "scale", "row_type", "no_rows"],
         [
-            _node("Cast", ["query"], ["query_cast"], to=_ref("int", "row_type")),
+            *_cast(["query"]),
             _node("Constant", [], ["starts"], value_ints=[0, 0]),
             _node("Constant", [], ["ends"], value_ints=_ref("ints", "no_rows")),
             _node("Constant", [], ["axes"], value_ints=[1, 2]),
             _node("Slice", ["query_cast", "starts", "ends", "axes"], ["none"]),
-            _node(
-                "GroupQueryAttention",
-                ["query_cast", "none", "none", *rest],
-                ["attended"],
-                MICROSOFT,
-                num_heads=_ref("int", "num_heads"),
-                kv_num_heads=_ref("int", "kv_num_heads"),
-                scale=_ref("float", "scale"),
-                do_rotary=1,
-            ),
+            _grouped_query(["query_cast", "none", "none", *rest], ["attended"], do_rotary=1),
             _node("Cast", ["attended"], ["y"], to=1),
         ],
     )

@@ -8,7 +8,9 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from flm.devices.device import MICROSOFT
+from flm.graph.bodies import cast as _cast
 from flm.graph.bodies import function as _function
+from flm.graph.bodies import grouped_query as _grouped_query
 from flm.graph.bodies import node as _node
 from flm.graph.bodies import ref as _ref
 
@@ -101,19 +103,11 @@ def turned_attention() -> "onnx.FunctionProto":
         ["y", "key_rows", "value_rows"],
         ["num_heads", "kv_num_heads", "scale", "window", "rotary_width", "row_type"],
         [
-            *[
-                _node("Cast", [part], [f"{part}_cast"], to=_ref("int", "row_type"))
-                for part in ("query", "key", "value")
-            ],
+            *_cast(["query", "key", "value"]),
             *turned,
-            _node(
-                "GroupQueryAttention",
+            _grouped_query(
                 ["query_turned", "key_turned", "value_cast", *rest, "", "", "", "", "sinks"],
                 ["attended", "key_rows", "value_rows"],
-                MICROSOFT,
-                num_heads=_ref("int", "num_heads"),
-                kv_num_heads=_ref("int", "kv_num_heads"),
-                scale=_ref("float", "scale"),
                 local_window_size=_ref("int", "window"),
                 do_rotary=0,
             ),

@@ -14,7 +14,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from threading import Lock
 
 from flm.core.picture import Placed
-from flm.runner.eyes import Eyes, Run
+from flm.runner.eyes import Eyes, run_of_tower
 
 PASSED_MAX = 8
 
@@ -27,7 +27,7 @@ class Encoding:
         self.users, self.urgent = 0, False
         self.passed = 0  # by how many that came later
         self.begun, self.done = False, False
-        self.run = Run()
+        self.run = run_of_tower()
 
 
 class Encodings:

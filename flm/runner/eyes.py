@@ -12,8 +12,8 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from flm.core.picture import Placed, Sight
+from flm.devices.cpu import Run
 from flm.devices.device import EMBEDDING, Array
-from flm.errors import DeviceFailed, PassCancelled
 from flm.text.sight import inputs
 
 if TYPE_CHECKING:
@@ -22,23 +22,9 @@ if TYPE_CHECKING:
 FLOAT_BYTES = 4
 
 
-class Run:
-    """Of the tower, to be begun; it may be cancelled before, too."""
-
-    def __init__(self) -> None:
-        import onnxruntime
-
-        self.options = onnxruntime.RunOptions()
-        self.options.log_severity_level = 4  # a cancelled run is not an error to print
-        # A picture takes far more than what is kept of it, and may be the only one for hours.
-        self.options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
-
-    @property
-    def cancelled(self) -> bool:
-        return bool(self.options.terminate)
-
-    def cancel(self) -> None:
-        self.options.terminate = True
+def run_of_tower() -> Run:
+    """A picture takes far more than what is kept of it, and may be the only one for hours."""
+    return Run(gives_back=True)
 
 
 class Eyes:
@@ -70,7 +56,7 @@ class Eyes:
             if picture.identity in self._kept:
                 self._kept.move_to_end(picture.identity)
                 return self._kept[picture.identity]
-            self._running = run = Run()
+            self._running = run = run_of_tower()
         try:
             return self.encode(picture, run)
         finally:
@@ -100,14 +86,8 @@ class Eyes:
         """What `rows` gives, and is kept for it. Raises DeviceFailed, PassCancelled."""
         started = time.perf_counter()
         given = dict(inputs(picture.picture, self.sight))
-        try:
+        with run.under_way(" on a picture"):
             (rows,) = self._session.run([EMBEDDING], given, run.options)
-        except Exception as error:  # onnxruntime's own types are not public
-            if run.cancelled:
-                raise PassCancelled("the pass was cancelled", fix="none needed") from error
-            raise DeviceFailed(
-                f"onnxruntime failed on a picture: {error}", fix="see docs/troubleshooting.md"
-            ) from error
         with self._lock:
             self.encoded += 1
             self.encoding_s += time.perf_counter() - started

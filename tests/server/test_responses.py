@@ -1,15 +1,15 @@
 """OpenAI's Responses: what their items mean, and their events in order."""
 
-import asyncio
 import json
+from functools import partial
 from typing import Any
 
-import httpx
 import pytest
 
 from flm.errors import DeviceFailed
-from tests.server.asking import chat
-from tests.server.house import House, in_process
+from tests.server import asking
+from tests.server.asking import RESPONSES, chat
+from tests.server.house import House
 
 LOOK = {"type": "function", "name": "look", "parameters": {"type": "object"}, "strict": True}
 CHAT_LOOK = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
@@ -17,26 +17,9 @@ CALL = '<tool_call>{"name": "look", "arguments": {"at": "the sky"}}</tool_call>'
 HELLO: Any = [{"role": "user", "content": "hello"}]
 
 
-def post(house: House, path: str = "/v1/responses", **fields: Any) -> httpx.Response:
-    async def send() -> httpx.Response:
-        async with in_process(house) as client:
-            return await client.post(path, json={"model": "tiny:1m", "input": "hello", **fields})
-
-    return asyncio.run(send())
-
-
-def ask(house: House, **fields: Any) -> dict[str, Any]:
-    response = post(house, **fields)
-    assert response.status_code == 200, response.text
-    reply: dict[str, Any] = response.json()
-    return reply
-
-
-def refused(house: House, **fields: Any) -> dict[str, Any]:
-    response = post(house, **fields)
-    assert response.status_code == 400, response.text
-    error: dict[str, Any] = response.json()["error"]
-    return error
+post = partial(asking.post, path=RESPONSES)
+ask = partial(asking.chat, path=RESPONSES)
+refused = partial(asking.refused, path=RESPONSES)
 
 
 def stream(house: House, **fields: Any) -> list[dict[str, Any]]:
