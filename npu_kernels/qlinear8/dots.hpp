@@ -20,3 +20,17 @@ inline void dots(const int8_t *codes, const aie::vector<int16, 32> &mantissas, i
             aie::concat(sums[2 * half].to_vector<int32>().extract<8>(0),
                         sums[2 * half + 1].to_vector<int32>().extract<8>(0))));
 }
+
+// 32 rows of y, in halves, as the chunks before `number` have left them: the first begins them.
+inline void begin(aie::accum<accfloat, 16> *rows, const float *y, int32_t number) {
+    for (int32_t half = 0; half < 2; ++half) {
+        rows[half] = aie::zeros<accfloat, 16>();
+        if (number)
+            rows[half].from_vector(aie::load_v<16>(y + 16 * half));
+    }
+}
+
+inline void leave(const aie::accum<accfloat, 16> *rows, float *y) {
+    for (int32_t half = 0; half < 2; ++half)
+        aie::store_v(y + 16 * half, rows[half].to_vector<float>());
+}

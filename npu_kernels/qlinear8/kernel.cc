@@ -4,10 +4,8 @@
 
 extern "C" void qlinear8(const uint8_t *chunk, const int8_t *table, float *y, int32_t number) {
     aie::set_rounding(aie::rounding_mode::conv_even);
-    aie::accum<accfloat, 16> rows[2] = {aie::zeros<accfloat, 16>(), aie::zeros<accfloat, 16>()};
-    if (number)
-        for (int32_t half = 0; half < 2; ++half)
-            rows[half].from_vector(aie::load_v<16>(y + 16 * half));
+    aie::accum<accfloat, 16> rows[2];
+    begin(rows, y, number);
     const auto *scales = (const bfloat16 *)chunk;
     const auto *minimums = scales + 256;
     const auto *codes = (const int8_t *)(chunk + 1024);
@@ -24,6 +22,5 @@ extern "C" void qlinear8(const uint8_t *chunk, const int8_t *table, float *y, in
                                     aie::load_v<16>(minimums + place), unit, unit);
         }
     }
-    for (int32_t half = 0; half < 2; ++half)
-        aie::store_v(y + 16 * half, rows[half].to_vector<float>());
+    leave(rows, y);
 }
