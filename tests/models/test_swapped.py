@@ -119,7 +119,9 @@ def test_without_a_disk_it_outlives_it_in_memory(
             assert cached(again) > 64
             assert again.json()["choices"] == before.json()["choices"]
         assert home.loads == ["small", "large", "small", "large"]
-        assert home.beside.left.slot_count > 0
+        told = httpx.get(f"{home.url}/metrics").text
+        assert f"flm_prefix_cache_left_bytes {float(home.beside.left.bytes)}" in told
+        assert home.beside.left.bytes > 0
 
 
 def test_what_models_left_lies_in_the_budget_of_the_one_that_is_loaded(

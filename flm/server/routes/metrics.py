@@ -18,6 +18,7 @@ from flm.engine.counting import Losses
 from flm.engine.thread import EngineThread
 from flm.prefix.cache import PrefixCache
 from flm.prefix.disk.tier import DiskTier
+from flm.prefix.room import left_bytes
 from flm.prefix.tally import FAMILIES
 from flm.runner.eyes import Eyes
 from flm.server.residence.names import CLASSES
@@ -180,6 +181,8 @@ def _held(cache: PrefixCache) -> Iterator[Metric]:
     yield GaugeMetricFamily(f"{PREFIX}_leases", "kept prefixes in use", len(cache.leases))
     ghosts = cache.ghosts.bytes_held
     yield GaugeMetricFamily(f"{PREFIX}_ghosts_bytes", "known of prompts seen lately", ghosts)
+    left = "within bytes_max, of models that are not loaded"
+    yield GaugeMetricFamily(f"{PREFIX}_left_bytes", left, left_bytes(cache))
 
 
 def _disk(disk: DiskTier) -> Iterator[Metric]:
