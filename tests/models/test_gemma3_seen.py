@@ -20,10 +20,12 @@ from flm.core.step import Span, Step
 from flm.devices.cpu import open_session
 from flm.devices.device import EMBEDDING
 from flm.errors import BadModelFile, BadRequest, UnsupportedModel
+from flm.graph.bundle import Bundle
 from flm.graph.emit import Emitter, WeightStore
 from flm.graph.layers import Numerics
 from flm.graph.weights.gguf import GgufFile
 from flm.graph.weights.safetensors import SafetensorsFolder
+from flm.models.compile import prepare
 from flm.models.family import Source
 from flm.models.gemma3 import tower
 from flm.prefix.shown import with_pictures
@@ -31,10 +33,10 @@ from flm.runner.eyes import Eyes
 from flm.runner.runner import Runner
 from flm.text.sight import fitted, inputs
 from tests.models import seeing as driven
-from tests.models.drive import FIXTURES, Graph
-from tests.models.gemma_seen import PROMPT, TOKENS, as_mmproj, seeing_folder
+from tests.models.drive import FIXTURES, Graph, unpacked
 from tests.models.seeing import Seeing, eyes_of, runner_of
 from tests.models.seen import pictures
+from tests.models.seen_gemma3 import PROMPT, TOKENS, as_mmproj, seeing_folder
 
 Logits = npt.NDArray[Any]
 
@@ -131,6 +133,8 @@ def test_logits_of_a_prompt_with_pictures_are_those_of_transformers(seeing: Seei
         assert logits.argmax() == wanted
         logits = decode(seeing.runner, int(wanted), length, shown)
         length += 1
+    whole = (*tokens, *EXPECTED["greedy"].tolist())
+    np.testing.assert_allclose(logits, seeing.read(whole, shown, [length]), atol=1e-4, rtol=0)
 
 
 @settings(max_examples=20, deadline=None, derandomize=True)
@@ -184,6 +188,17 @@ def test_text_alone_is_read_bit_for_bit_as_by_a_graph_that_sees_nothing(
 def test_a_picture_that_is_more_tokens_than_one_may_be_is_refused(seeing: Seeing) -> None:
     with pytest.raises(BadRequest, match="the model reads as 36 tokens, and 35 may be one"):
         fitted(pictures()[0], seeing.eyes.sight, tokens_max=35, place="messages[0]")
+
+
+def test_a_gguf_file_sees_by_the_tower_beside_it_whatever_it_is_called(tmp_path: Path) -> None:
+    file = unpacked(FIXTURES / "gemma3" / "gemma3.Q4_0.gguf", tmp_path / "models")
+    as_mmproj(file.with_name("gemma3.mmproj-f32.gguf"))
+    bundle = prepare(file, tmp_path / "bundle")
+    assert bundle.sight
+    assert bundle.sight.whole
+    assert Bundle.open(bundle.folder).sight == bundle.sight
+    runs = onnx.load(bundle.graph("float16"), load_external_data=False).graph
+    assert "views" in {each.name for each in runs.input}
 
 
 @pytest.mark.parametrize(

@@ -26,9 +26,9 @@ from flm.server.apis.openai import ChatBody, conversation
 from flm.server.app import create_app
 from flm.server.residence.residence import Residence
 from flm.text.sight.scaled import scaled
-from tests.models import gemma_seen
-from tests.models.gemma_seen import TOKENS
+from tests.models import seen_gemma3
 from tests.models.seen import pictures
+from tests.models.seen_gemma3 import TOKENS
 from tests.server.house import TOKENIZER
 from tests.server.seeing import SEES, opened, sent
 
@@ -66,7 +66,7 @@ NAMES = {
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     scratch = tmp_path_factory.mktemp("gemma")
-    folder = gemma_seen.seeing_folder(scratch)
+    folder = seen_gemma3.seeing_folder(scratch)
     words = (TOKENIZER / "tokenizer.json").read_text(encoding="utf-8")
     for before, after in NAMES.items():
         words = words.replace(json.dumps(before), json.dumps(after))
