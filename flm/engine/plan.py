@@ -131,7 +131,8 @@ def context_length_of(model_max: int, default: int, wanted: int | None) -> int:
     if wanted > model_max:
         raise BadRequest(
             f"--ctx-len {wanted:,} is more than the model's {model_max:,} tokens",
-            fix=f"start with --ctx-len {model_max} or less",
+            fix=f"start with --ctx-len {model_max} or less, or take a model that goes further: "
+            f"flm list --ctx-len {wanted}",
             param="ctx-len",
         )
     return max(wanted, min(CTX_LEN_MIN, model_max))
