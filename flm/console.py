@@ -72,14 +72,15 @@ def request(
 ) -> None:
     """The one line of a request, its columns fixed: how much of the prompt was kept, where and as
     what. Times in seconds: waiting to be read, arrival to first token, reading the prompt, writing
-    the reply."""
-    read = (prompt_tokens - cached_tokens) / read_s if read_s > 0 else 0.0
-    written = (completion_tokens - 1) / write_s if write_s > 0 else 0.0
+    the reply. What took no time that is known, as of one that was refused or left, is a dash."""
+    wait, first = (f"{each:.3f}" if first_s > 0 else "-" for each in (wait_s, first_s))
+    read = f"{(prompt_tokens - cached_tokens) / read_s:,.1f}" if read_s > 0 else "-"
+    written = f"{(completion_tokens - 1) / write_s:,.1f}" if write_s > 0 else "-"
     say(
         f"{time.strftime('%H:%M:%S')}  {status}  in {prompt_tokens:>7,}  kept {cached_tokens:>7,}"
         f" {tier:<4} {kind:<6}  out {completion_tokens:>6,}"
-        f"  wait {wait_s:>7.3f} s  first {first_s:>7.3f} s"
-        f"  read {read:>8,.1f} tok/s  write {written:>6,.1f} tok/s  {ending:<9}"
+        f"  wait {wait:>7} s  first {first:>7} s"
+        f"  read {read:>8} tok/s  write {written:>6} tok/s  {ending:<9}"
         f"  {method} {path}  {model}  {request_id}".rstrip(),
         colour=None if status < 400 else YELLOW,
     )

@@ -76,6 +76,7 @@ def test_the_columns_of_the_request_line_are_fixed(capsys: pytest.CaptureFixture
     assert short.index("GET") == full.index("POST")
     assert "kept  14,012 host opener  out    128  wait" in full
     assert "kept       0              out      0  wait" in short
+    assert "wait       - s  first       - s  read        - tok/s  write      - tok/s" in short
     said = re.sub(r"\d\d:\d\d:\d\d", "TIME", re.sub(" +", " ", full))
     assert said == (
         "[FLM] TIME 200 in 14,046 kept 14,012 host opener out 128 wait 0.110 s first 0.210 s "
