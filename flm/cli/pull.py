@@ -27,9 +27,18 @@ def command(
     wanted = resolve(model)
     console.say(f"Model: {wanted.text}")
     console.say(f"Name: {wanted.name}")
-    with console.downloads() as progress:
+    fetched = False
+    with console.downloads() as show:
+
+        def progress(file: str, done: int, total: int) -> None:
+            nonlocal fetched
+            fetched = True
+            show(file, done, total)
+
         source = pull(model, settings, progress=progress, force=force, tower=True)
     if force:
         console.say("All files verified successfully.")
+    elif not fetched:
+        console.say("Nothing to fetch: all files are here. --force checks them.")
     console.say("Model downloaded successfully!", colour=console.GREEN)
     console.debug(f"at {source}")

@@ -15,6 +15,7 @@ from flm.cli import validate
 from flm.cli.app import COMMANDS, run, split_command
 from flm.devices.probe import probe
 from flm.engine.plan import CTX_LEN_STEP
+from flm.hub.disk import Progress
 from flm.hub.shelf import Shelf
 from flm.models.cards import cards
 from flm.settings import Settings
@@ -39,6 +40,23 @@ def mine(home: Path) -> Path:
     path.write_bytes(b"GGUF")
     assert run(["pull", str(path)]) == 0
     return path
+
+
+def test_a_pull_says_whether_anything_was_fetched(
+    mine: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run(["pull", str(mine)]) == 0
+    assert "Nothing to fetch" in capsys.readouterr().out, "it is on the disk"
+
+    def fetch(model: str, settings: Settings, *, progress: Progress, **options: bool) -> Path:
+        progress("mine.gguf", 4, 4)
+        return mine
+
+    monkeypatch.setattr("flm.cli.pull.pull", fetch)
+    assert run(["pull", str(mine)]) == 0
+    said = capsys.readouterr().out
+    assert "Nothing to fetch" not in said
+    assert "Model downloaded successfully!" in said
 
 
 @pytest.mark.parametrize(
