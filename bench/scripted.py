@@ -38,6 +38,7 @@ class Asked:
     cuts: tuple[int, ...]  # where others may go on from it
     text: str
     at: float  # monotonic
+    priority: Priority
     cached: int = 0  # tokens that were not read for it
     first_s: float = 0.0  # from there to its first token
     written: int | None = None  # tokens, once its reply has ended
@@ -69,7 +70,8 @@ def serve_scripted(model: Path, settings: Settings, script: Script) -> Iterator[
         words = [*tokenizer.encode(script(text)), min(tokenizer.eos_ids)]
         prompt = request.prompt
         cuts = tuple(boundary.offset for boundary in prompt.boundaries)
-        asked = Asked(request.id, prompt.tokens, cuts, text, time.monotonic())
+        at = time.monotonic()
+        asked = Asked(request.id, prompt.tokens, cuts, text, at, request.priority)
         served.asked.append(asked)
         start = len(request.prompt.tokens)
 

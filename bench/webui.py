@@ -31,6 +31,7 @@ from bench.rows import keep
 from bench.scripted import Asked, Served, serve_scripted
 from bench.servers import free_port
 from bench.shapes import FOLDER, TINY
+from flm.core.request import Priority
 from flm.settings import Settings
 
 WEBUI = "open-webui==0.12.4"
@@ -47,6 +48,7 @@ LEFT_OUT = (
 START_S_MAX, REPLY_S_MAX = 300, 120
 CHAT, AGAIN, TOOL, LONG = "Say hello.", "And again.", "What time is it?", "Do not stop talking."
 ANSWER, RAN, WORD = "Hello there.", "That was the time.", "and so on "
+UNTHINKING = "<think>\n\n</think>\n\n"
 SIDE = {
     "title": '{"title": "A greeting"}',
     "tags": '{"tags": ["General"]}',
@@ -61,11 +63,15 @@ SETTINGS = {
     "ANONYMIZED_TELEMETRY": "False",
     "RAG_EMBEDDING_MODEL": "all-minilm:l6-v2",
 }
-# How it is told of a server, {url}; the first is what the docs advise.
+# How it is told of a server, {url}, and of a {model} there; the first is what the docs advise: side
+# calls let persons go first, and think nothing.
 CONNECTIONS = {
     "openai": {
         "OPENAI_API_BASE_URL": "{url}/v1",
         "OPENAI_API_KEY": "local",
+        "OPENAI_API_CONFIGS": '{"0": {"enable": true, "model_ids": ["{model}", "{model}@agent"]}}',
+        "TASK_MODEL_EXTERNAL": "{model}@agent",
+        "TASK_MODEL_PARAMS": '{"reasoning_effort": "none"}',
         "ENABLE_OLLAMA_API": "False",
         "RAG_EMBEDDING_ENGINE": "openai",
         "RAG_OPENAI_API_BASE_URL": "{url}/v1",
@@ -85,7 +91,7 @@ def script(prompt: str) -> str:
     words = prompt.rpartition("<|im_start|>user\n")[2]
     if "### Task:" in words:
         wanted = next(said for key, said in SIDE.items() if f'"{key}": ' in words)
-        return SAY.format(text=wanted)
+        return wanted if prompt.endswith(UNTHINKING) else SAY.format(text=wanted)
     if "<tool_response>" in words:
         return SAY.format(text=RAN)
     if TOOL in words:
@@ -184,6 +190,12 @@ def until(condition: Callable[[], Any]) -> None:
         time.sleep(0.1)
 
 
+def told(by: str, url: str, model: str) -> dict[str, str]:
+    """The settings of a connection."""
+    settings = CONNECTIONS[by].items()
+    return {name: is_.replace("{url}", url).replace("{model}", model) for name, is_ in settings}
+
+
 @contextmanager
 def webui(model: Path, settings: Settings, by: str = "openai") -> Iterator[Room]:
     command, port = installed(), free_port()
@@ -193,7 +205,8 @@ def webui(model: Path, settings: Settings, by: str = "openai") -> Iterator[Room]
         open(Path(home) / "log", "w") as log,
     ):
         environment = SETTINGS | {"PATH": os.environ["PATH"], "HOME": home, "DATA_DIR": home}
-        environment |= {name: is_.format(url=served.url) for name, is_ in CONNECTIONS[by].items()}
+        name = httpx.get(f"{served.url}/v1/models").json()["data"][0]["id"]
+        environment |= told(by, served.url, name)
         words = [str(command), "serve", "--host", "127.0.0.1", "--port", str(port)]
         process = subprocess.Popen(words, stdout=log, stderr=log, env=environment, cwd=home)
         try:
@@ -231,6 +244,12 @@ def converse(room: Room) -> None:
     assert ANSWER in chat.answered()
     assert RAN in chat.say(TOOL).answered()
     assert any("<tool_response>" in each.text for each in room.main())
+
+
+def gives_way(room: Room) -> bool:
+    """Whether its side calls let persons go first, and do not think."""
+    side = [each for each in room.served.asked if each not in room.main()]
+    return all(e.priority is Priority.AGENT and e.text.endswith(UNTHINKING) for e in side)
 
 
 def interrupt(room: Room) -> int:

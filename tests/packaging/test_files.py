@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from bench.webui import CONNECTIONS, SETTINGS
+from bench.webui import SETTINGS, told
 from flm.cli.app import COMMANDS
 from flm.settings import FIELDS, Settings, load_settings, variable
 
@@ -60,13 +60,11 @@ def test_a_compose_file_waits_for_the_model_and_publishes_to_this_machine_alone(
 def test_open_webui_is_told_of_flm_as_it_was_tried() -> None:
     text = (PACKAGING / "compose.open-webui.yaml").read_text()
     said = yaml.safe_load(text)["services"]["open-webui"]["environment"]
-    tried = {"RAG_EMBEDDING_MODEL": SETTINGS["RAG_EMBEDDING_MODEL"]} | CONNECTIONS["openai"]
-    url = f"http://flm:{Settings().port}"
+    model, key = "${FLM_MODEL:-qwen3.5:4b}", "${FLM_API_KEY:?set FLM_API_KEY}"
+    tried = {"RAG_EMBEDDING_MODEL": SETTINGS["RAG_EMBEDDING_MODEL"]}
+    tried |= told("openai", f"http://flm:{Settings().port}", model)
     for name, value in tried.items():
-        if not name.endswith("_KEY"):
-            assert said[name].lower() == value.format(url=url).lower()
-        else:
-            assert said[name] == "${FLM_API_KEY:?set FLM_API_KEY}"
+        assert said[name].lower() == (key if name.endswith("_KEY") else value).lower()
 
 
 def test_the_container_runs_as_nobody_in_particular_and_copies_all_of_the_package() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from bench.hermes import at_least, model_of, settings_for
 from bench.shapes import TINY
-from bench.webui import CONNECTIONS, WORD, converse, embed, interrupt, webui
+from bench.webui import CONNECTIONS, WORD, converse, embed, gives_way, interrupt, webui
 from tests.server.encoder import with_encoder
 
 pytestmark = [
@@ -27,6 +27,7 @@ def test_open_webui_gets_through_and_reads_only_what_is_new(by: str, tmp_path: P
     with webui(model, settings, by) as room:
         assert model.stem in room.models
         converse(room)
+        assert gives_way(room) is (by == "openai"), "Ollama's connection knows no other names"
         for least, kept in at_least(room.main()):
             assert kept > least - settings.prefix_min_gain
         assert interrupt(room) < len(WORD.split()) * 1000  # of twice as many
