@@ -1,4 +1,6 @@
-"""What most decoders' tensors are called in GGUF files and in Hugging Face folders."""
+"""What tensors are called in GGUF files and in Hugging Face folders: most decoders', and picture
+towers'.
+"""
 
 from collections.abc import Mapping
 
@@ -41,3 +43,51 @@ def with_vision(table: Mapping[str, str]) -> dict[str, str]:
     return {
         name: theirs.replace("model.", "model.language_model.", 1) for name, theirs in table.items()
     }
+
+
+def with_biases(table: Mapping[str, str]) -> dict[str, str]:
+    """Each tensor's weight, and its bias as NAME_bias."""
+    return {
+        name + suffix: theirs + kind
+        for name, theirs in table.items()
+        for suffix, kind in (("", ".weight"), ("_bias", ".bias"))
+    }
+
+
+TOWER_GGUF = {
+    "places": "v.position_embd.weight",
+    **with_biases(
+        {
+            "patch": "v.patch_embd",
+            "mixer_norm": "v.blk.{}.ln1",
+            "mixed": "v.blk.{}.attn_qkv",
+            "query": "v.blk.{}.attn_q",
+            "key": "v.blk.{}.attn_k",
+            "value": "v.blk.{}.attn_v",
+            "output": "v.blk.{}.attn_out",
+            "mlp_norm": "v.blk.{}.ln2",
+            "gate": "v.blk.{}.ffn_gate",
+            "up": "v.blk.{}.ffn_up",
+            "down": "v.blk.{}.ffn_down",
+            "norm": "v.post_ln",
+        }
+    ),
+}
+_LAYER = "encoder.layers.{}."
+SIGLIP = {  # of a folder, behind whatever it calls the tower
+    "places": "embeddings.position_embedding.weight",
+    **with_biases(
+        {
+            "patch": "embeddings.patch_embedding",
+            "mixer_norm": _LAYER + "layer_norm1",
+            "query": _LAYER + "self_attn.q_proj",
+            "key": _LAYER + "self_attn.k_proj",
+            "value": _LAYER + "self_attn.v_proj",
+            "output": _LAYER + "self_attn.out_proj",
+            "mlp_norm": _LAYER + "layer_norm2",
+            "up": _LAYER + "mlp.fc1",
+            "down": _LAYER + "mlp.fc2",
+            "norm": "post_layernorm",
+        }
+    ),
+}

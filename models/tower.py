@@ -6,7 +6,7 @@ how they become rows of the text model's width. Shapes: N patches of one view.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -23,6 +23,8 @@ from flm.models.family import Source
 from flm.models.shape import LAYERS_MAX, WIDTH_MAX, contradiction
 from flm.models.weights import Weights
 
+PATCH_MAX, MERGE_MAX, SIDE_MAX = 64, 8, 1024  # of what a file says of how it sees
+GREY: Colour = (0.5, 0.5, 0.5)  # mean and deviation of most
 ROTARY_BASE = 10000.0
 BLOCK = 32  # of a row's weights, rounded with one scale
 MLP = ("gate", "up", "down")
@@ -67,7 +69,9 @@ class Tower(Layers):
         self.w, self.s = weights, shape
 
     def layer(self, x: str, layer: int, attend: Attend) -> str:
-        """x [1,N,width] likewise; "mixed" is query, key and value in one, if a file has them so."""
+        """Of x [1,N,width], likewise. Query, key and value are one matrix, "mixed", if a file has
+        them so.
+        """
         with self.e.scope(f"layers.{layer}"):
             attended = attend(self._qkv(self.norm(x, "mixer_norm", layer), layer), layer)
             x = self.add(x, self.linear(attended, self.matrix("output", layer)))
@@ -203,11 +207,28 @@ def sizes_of(s: TowerShape) -> dict[str, tuple[int | None, ...]]:
     }
 
 
-class Reader(Protocol):
-    def __call__(self, source: Any) -> TowerShape: ...
+def count_of(source: GgufFile, key: str, default: int | None = None) -> int:
+    """What an mmproj file says, or else this. Raises BadModelFile where neither is."""
+    return int(source.number(f"clip.vision.{key}", default))
 
 
-def shape_by(source: Source, of_gguf: Reader, of_folder: Reader) -> TowerShape:
+def file_sizes(source: GgufFile) -> dict[str, Any]:
+    """Of a TowerShape what every mmproj file says, by the same keys."""
+    return {
+        "layers": count_of(source, "block_count"),
+        "width": count_of(source, "embedding_length"),
+        "mlp_width": count_of(source, "feed_forward_length"),
+        "heads": count_of(source, "attention.head_count"),
+        "out_width": count_of(source, "projection_dim"),
+        "epsilon": source.number("clip.vision.attention.layer_norm_epsilon", 1e-6),
+    }
+
+
+def shape_by(
+    source: Source,
+    of_gguf: Callable[[Any], TowerShape],
+    of_folder: Callable[[Any], TowerShape],
+) -> TowerShape:
     """What either makes of the file. Raises BadModelFile, or what they raise."""
     try:
         shape = of_gguf(source) if isinstance(source, GgufFile) else of_folder(source)
@@ -219,9 +240,9 @@ def shape_by(source: Source, of_gguf: Reader, of_folder: Reader) -> TowerShape:
         "mlp_width": (shape.mlp_width, WIDTH_MAX),
         "heads": (shape.heads, shape.width),
         "out_width": (shape.out_width, WIDTH_MAX),
-        "patch": (shape.sight.patch, 64),
-        "merge": (shape.sight.merge, 8),
-        "side": (shape.sight.side, 1024),
+        "patch": (shape.sight.patch, PATCH_MAX),
+        "merge": (shape.sight.merge, MERGE_MAX),
+        "side": (shape.sight.side, SIDE_MAX),
     }
     for name, (value, most) in sizes.items():
         if not 0 < value <= most:
@@ -245,11 +266,11 @@ def processor(source: Source) -> Mapping[str, Any]:
     )
 
 
-def colours(source: Source, mean: Colour, deviation: Colour | None = None) -> tuple[Colour, Colour]:
-    """Mean and deviation of a colour, as the file says, or else these, which may be one."""
+def colours(source: Source, mean: Colour = GREY, deviation: Colour = GREY) -> tuple[Colour, Colour]:
+    """Mean and deviation of a colour, as the file says, or else these."""
     said = source.metadata if isinstance(source, GgufFile) else processor(source)
     prefix = "clip.vision." if isinstance(source, GgufFile) else ""
-    deviation = _colour(said.get(prefix + "image_std", deviation or mean))
+    deviation = _colour(said.get(prefix + "image_std", deviation))
     mean = _colour(said.get(prefix + "image_mean", mean))
     if min(deviation) <= 0:
         raise contradiction(source.path, f"colours with a deviation of {deviation}")

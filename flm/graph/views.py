@@ -6,12 +6,12 @@ those of each view attend once more, to all rows up to its end: to as many as ev
 begins or ends. Shapes: B lanes, T tokens of this pass, K views in it, V tokens of one of them.
 """
 
-from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
-from flm.devices.device import MICROSOFT
+from flm.graph.bodies import cast as _cast
 from flm.graph.bodies import function as _function
+from flm.graph.bodies import grouped_query as _grouped_query
 from flm.graph.bodies import node as _node
 from flm.graph.bodies import ref as _ref
 
@@ -48,8 +48,8 @@ def viewed_attention(*, windowed: bool) -> "onnx.FunctionProto":
         ["y", "key_rows", "value_rows"],
         ["num_heads", "kv_num_heads", "scale", "window", "rotary", "row_type", "no_rows"],
         [
-            *[_node("Cast", [part], [part + "_cast"], to=_row_type()) for part in _PARTS],
-            _attention(
+            *_cast(_PARTS),
+            _grouped_query(
                 [*(part + "_cast" for part in _PARTS), *rest, "", "", "sinks"],
                 ["causal", "key_rows", "value_rows"],
                 local_window_size=_ref("int", "window"),
@@ -126,7 +126,7 @@ def _near() -> list["onnx.NodeProto"]:
         _node("Constant", [], ["seen_as_is"], value_float=0.0),
         _node("Constant", [], ["unseen"], value_float=float("-inf")),
         _node("Where", ["is_near", "seen_as_is", "unseen"], ["bias_wide"]),
-        _node("Cast", ["bias_wide"], ["bias_of_all"], to=_row_type()),
+        _node("Cast", ["bias_wide"], ["bias_of_all"], to=_ref("int", "row_type")),
         _node("Unsqueeze", ["bias_of_all", "heads"], ["bias"]),
     ]
 
@@ -142,7 +142,7 @@ def _seen(*, windowed: bool) -> list["onnx.NodeProto"]:
         _node("Cast", [count], ["total_seen"], to=TensorProto.INT32),
         _node("Sub", [count, "one"], ["all_but_one"]),
         _node("Cast", ["all_but_one"], ["lengths_seen"], to=TensorProto.INT32),
-        _attention(
+        _grouped_query(
             [*inputs, "positions", "bias" if windowed else "", "sinks"],
             ["seen_narrow"],
             do_rotary=_ref("int", "rotary"),
@@ -150,22 +150,3 @@ def _seen(*, windowed: bool) -> list["onnx.NodeProto"]:
         ),
         _node("Cast", ["seen_narrow"], ["seen"], to=TensorProto.FLOAT),
     ]
-
-
-def _attention(
-    inputs: Sequence[str], outputs: Sequence[str], **attributes: object
-) -> "onnx.NodeProto":
-    heads = {name: _ref("int", name) for name in ("num_heads", "kv_num_heads")}
-    return _node(
-        "GroupQueryAttention",
-        inputs,
-        outputs,
-        MICROSOFT,
-        scale=_ref("float", "scale"),
-        **heads,
-        **attributes,
-    )
-
-
-def _row_type() -> "onnx.AttributeProto":
-    return _ref("int", "row_type")

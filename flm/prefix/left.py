@@ -44,7 +44,8 @@ class Left:
         count. One with a disk leaves nothing here.
         """
         cache = fresh if fresh.disk else self._caches.pop(identity, fresh)
-        cache.bytes_max, cache.ghosts = fresh.bytes_max, fresh.ghosts
+        cache.bytes_max, cache.slots_max = fresh.bytes_max, fresh.slots_max
+        cache.ghosts = fresh.ghosts
         cache.left = self
         self._here = None if cache.disk else (identity, cache)
         cache.check()

@@ -22,11 +22,14 @@ from flm.graph.weights.blocks import dense
 from flm.graph.weights.gguf import GgufFile
 from flm.graph.weights.safetensors import SafetensorsFolder
 from flm.models.family import Source
+from flm.models.names import SIGLIP, TOWER_GGUF
 from flm.models.shape import contradiction
 from flm.models.tower import (
     Tower,
     TowerShape,
     colours,
+    count_of,
+    file_sizes,
     patch_matrix,
     projector,
     shape_by,
@@ -37,39 +40,10 @@ from flm.models.weights import Weights
 PROJECTOR = "gemma3"  # what llama.cpp calls it
 TOKENS = 256  # of a picture, where no config.json says
 POOLED = 4  # patches a side that become one, where no GGUF file says
-GREY = (0.5, 0.5, 0.5)
 # Of the vocabulary, and in no text: the published token for a picture's own is not in every file.
 MARK = "<unused0>"
 PLACEHOLDER, END = "<start_of_image>", "<end_of_image>"
 
-
-def _pairs(table: Mapping[str, str]) -> dict[str, str]:
-    """With each one's bias."""
-    return {
-        name + suffix: theirs + kind
-        for name, theirs in table.items()
-        for suffix, kind in (("", ".weight"), ("_bias", ".bias"))
-    }
-
-
-_LAYER = "encoder.layers.{}."
-TOWER = {
-    "places": "embeddings.position_embedding.weight",
-    **_pairs(
-        {
-            "patch": "embeddings.patch_embedding",
-            "mixer_norm": _LAYER + "layer_norm1",
-            "query": _LAYER + "self_attn.q_proj",
-            "key": _LAYER + "self_attn.k_proj",
-            "value": _LAYER + "self_attn.v_proj",
-            "output": _LAYER + "self_attn.out_proj",
-            "mlp_norm": _LAYER + "layer_norm2",
-            "up": _LAYER + "mlp.fc1",
-            "down": _LAYER + "mlp.fc2",
-            "norm": "post_layernorm",
-        }
-    ),
-}
 BEHIND = {
     "merged_norm": "mm_soft_emb_norm.weight",
     "projection": "mm_input_projection_weight",
@@ -80,24 +54,9 @@ PREFIXES = [
     for where in ("", "model.")
     for inner in ("vision_model.", "")
 ]
-GGUF = {
-    "places": "v.position_embd.weight",
+GGUF = TOWER_GGUF | {
     "merged_norm": "mm.soft_emb_norm.weight",
     "projection": "mm.input_projection.weight",
-    **_pairs(
-        {
-            "patch": "v.patch_embd",
-            "mixer_norm": "v.blk.{}.ln1",
-            "query": "v.blk.{}.attn_q",
-            "key": "v.blk.{}.attn_k",
-            "value": "v.blk.{}.attn_v",
-            "output": "v.blk.{}.attn_out",
-            "mlp_norm": "v.blk.{}.ln2",
-            "up": "v.blk.{}.ffn_up",
-            "down": "v.blk.{}.ffn_down",
-            "norm": "v.post_ln",
-        }
-    ),
 }
 # Older GGUF files have the MLP's two matrices under each other's name.
 _SWAPPED = {"up": "down", "up_bias": "down_bias", "down": "up", "down_bias": "up_bias"}
@@ -162,8 +121,8 @@ def _weights(source: Source, s: TowerShape) -> Weights:
 def _of_hugging_face(source: Source) -> Mapping[str, str]:
     """Names of a folder's tensors; none where it has no such tower."""
     for tower, behind in PREFIXES:
-        if tower + TOWER["patch"] in source:
-            table = {name: tower + theirs for name, theirs in TOWER.items()}
+        if tower + SIGLIP["patch"] in source:
+            table = {name: tower + theirs for name, theirs in SIGLIP.items()}
             return table | {name: behind + theirs for name, theirs in BEHIND.items()}
     return {}
 
@@ -191,30 +150,22 @@ def _of_folder(source: SafetensorsFolder) -> TowerShape:
 
 
 def _of_gguf(source: GgufFile) -> TowerShape:
-    def number(key: str, default: float | None = None) -> int:
-        return int(source.number(f"clip.vision.{key}", default))
-
-    patch = number("patch_size")
+    patch = count_of(source, "patch_size")
     return TowerShape(
-        layers=number("block_count"),
-        width=number("embedding_length"),
-        mlp_width=number("feed_forward_length"),
-        heads=number("attention.head_count"),
-        out_width=number("projection_dim"),
+        **file_sizes(source),
         sight=_sight(
             source,
             patch=patch,
-            side=number("image_size") // patch,
-            merge=number("projector.scale_factor", POOLED),
+            side=count_of(source, "image_size") // patch,
+            merge=count_of(source, "projector.scale_factor", POOLED),
         ),
-        epsilon=source.number("clip.vision.attention.layer_norm_epsilon", 1e-6),
     )
 
 
 def _sight(source: Source, *, patch: int, side: int, merge: int) -> Sight:
     if side % merge:
         raise contradiction(source.path, f"a tower that merges {side} patches a side by {merge}")
-    mean, deviation = colours(source, GREY)
+    mean, deviation = colours(source)
     return Sight(
         kind="square",
         patch=patch,

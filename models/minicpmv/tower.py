@@ -19,11 +19,14 @@ from flm.graph.layers import Numerics
 from flm.graph.weights.gguf import GgufFile
 from flm.graph.weights.safetensors import SafetensorsFolder
 from flm.models.family import Source
+from flm.models.names import SIGLIP, TOWER_GGUF, with_biases
 from flm.models.shape import contradiction
 from flm.models.tower import (
     Tower,
     TowerShape,
     colours,
+    count_of,
+    file_sizes,
     patch_matrix,
     processor,
     projector,
@@ -34,80 +37,43 @@ from flm.models.weights import Weights
 
 MODEL_TYPE = PROJECTOR = "minicpmv4_6"
 MERGED = 4  # patches, at either of the two places
-GREY = (0.5, 0.5, 0.5)
+WINDOW_LAYER = 6  # behind which the first is, where no file says
 PIXELS, SLICES = 448, 9  # a side of a view, and how many slices at most, where no file says
 PIXELS_MAX, SLICES_MAX = 4096, 64
 PLACEHOLDER = "<|image_pad|>"
 
 _TOWER, _MERGER = "model.vision_tower.", "model.merger.mlp.0."
-_LAYER, _WINDOW = _TOWER + "encoder.layers.{}.", _TOWER + "vit_merger."
-
-
-def _pairs(table: Mapping[str, str]) -> dict[str, str]:
-    """With each one's bias."""
-    return {
-        name + suffix: theirs + kind
-        for name, theirs in table.items()
-        for suffix, kind in (("", ".weight"), ("_bias", ".bias"))
+_WINDOW = _TOWER + "vit_merger."
+HUGGING_FACE = {name: _TOWER + theirs for name, theirs in SIGLIP.items()} | with_biases(
+    {
+        "window_norm": _WINDOW + "layer_norm1",
+        "window_query": _WINDOW + "self_attn.q_proj",
+        "window_key": _WINDOW + "self_attn.k_proj",
+        "window_value": _WINDOW + "self_attn.v_proj",
+        "window_output": _WINDOW + "self_attn.out_proj",
+        "window_mlp_norm": _WINDOW + "pre_norm",
+        "window_up": _WINDOW + "linear_1",
+        "window_down": _WINDOW + "linear_2",
+        "merge_norm": _MERGER + "pre_norm",
+        "merge_up": _MERGER + "linear_1",
+        "merge_down": _MERGER + "linear_2",
     }
-
-
-HUGGING_FACE = {
-    "places": _TOWER + "embeddings.position_embedding.weight",
-    **_pairs(
-        {
-            "patch": _TOWER + "embeddings.patch_embedding",
-            "mixer_norm": _LAYER + "layer_norm1",
-            "query": _LAYER + "self_attn.q_proj",
-            "key": _LAYER + "self_attn.k_proj",
-            "value": _LAYER + "self_attn.v_proj",
-            "output": _LAYER + "self_attn.out_proj",
-            "mlp_norm": _LAYER + "layer_norm2",
-            "up": _LAYER + "mlp.fc1",
-            "down": _LAYER + "mlp.fc2",
-            "norm": _TOWER + "post_layernorm",
-            "window_norm": _WINDOW + "layer_norm1",
-            "window_query": _WINDOW + "self_attn.q_proj",
-            "window_key": _WINDOW + "self_attn.k_proj",
-            "window_value": _WINDOW + "self_attn.v_proj",
-            "window_output": _WINDOW + "self_attn.out_proj",
-            "window_mlp_norm": _WINDOW + "pre_norm",
-            "window_up": _WINDOW + "linear_1",
-            "window_down": _WINDOW + "linear_2",
-            "merge_norm": _MERGER + "pre_norm",
-            "merge_up": _MERGER + "linear_1",
-            "merge_down": _MERGER + "linear_2",
-        }
-    ),
-}
-GGUF = {
-    "places": "v.position_embd.weight",
-    **_pairs(
-        {
-            "patch": "v.patch_embd",
-            "mixer_norm": "v.blk.{}.ln1",
-            "query": "v.blk.{}.attn_q",
-            "key": "v.blk.{}.attn_k",
-            "value": "v.blk.{}.attn_v",
-            "output": "v.blk.{}.attn_out",
-            "mlp_norm": "v.blk.{}.ln2",
-            "up": "v.blk.{}.ffn_up",
-            "down": "v.blk.{}.ffn_down",
-            "norm": "v.post_ln",
-            "window_norm": "v.vit_merger.ln1",
-            "window_query": "v.vit_merger.attn_q",
-            "window_key": "v.vit_merger.attn_k",
-            "window_value": "v.vit_merger.attn_v",
-            "window_output": "v.vit_merger.attn_out",
-            "window_mlp_norm": "v.vit_merger.ds_ln",
-            "window_up": "v.vit_merger.ds_ffn_up",
-            "window_down": "v.vit_merger.ds_ffn_down",
-            "merge_norm": "mm.input_norm",
-            "merge_up": "mm.up",
-            "merge_down": "mm.down",
-        }
-    ),
-}
+)
+GGUF = TOWER_GGUF | with_biases(
+    {
+        "window_norm": "v.vit_merger.ln1",
+        "window_query": "v.vit_merger.attn_q",
+        "window_key": "v.vit_merger.attn_k",
+        "window_value": "v.vit_merger.attn_v",
+        "window_output": "v.vit_merger.attn_out",
+        "window_mlp_norm": "v.vit_merger.ds_ln",
+        "window_up": "v.vit_merger.ds_ffn_up",
+        "window_down": "v.vit_merger.ds_ffn_down",
+        "merge_norm": "mm.input_norm",
+        "merge_up": "mm.up",
+        "merge_down": "mm.down",
+    }
+)
 
 
 def has(source: Source) -> bool:
@@ -163,9 +129,9 @@ def _window_layer(source: Source, s: TowerShape) -> int | None:
         return None
     if isinstance(source, GgufFile):
         said = source.metadata.get("clip.vision.wa_layer_indexes")
-        at = said[0] if isinstance(said, list) and said else 6
+        at = said[0] if isinstance(said, list) and said else WINDOW_LAYER
     else:
-        at = source.config.get("insert_layer_id", 6)
+        at = source.config.get("insert_layer_id", WINDOW_LAYER)
     if not isinstance(at, int) or not 0 <= at < s.layers:
         raise contradiction(source.path, f"patches merge behind layer {at} of {s.layers}")
     return at
@@ -224,23 +190,15 @@ def _of_folder(source: SafetensorsFolder) -> TowerShape:
 
 
 def _of_gguf(source: GgufFile) -> TowerShape:
-    def number(key: str, default: float | None = None) -> float:
-        return source.number(f"clip.vision.{key}", default)
-
-    width = int(number("embedding_length"))
+    sizes = file_sizes(source)
     return TowerShape(
-        layers=int(number("block_count")),
-        width=width,
-        mlp_width=int(number("feed_forward_length")),
-        heads=int(number("attention.head_count")),
-        out_width=int(number("projection_dim")),
-        epsilon=number("attention.layer_norm_epsilon", 1e-6),
+        **sizes,
         sight=_sight(
             source,
-            patch=int(number("patch_size")),
-            merge=int(number("projector.scale_factor", 4)),
-            side=round((source.vector(GGUF["places"]).size // width) ** 0.5),
-            pixels=int(number("image_size", PIXELS)),
+            patch=count_of(source, "patch_size"),
+            merge=count_of(source, "projector.scale_factor", 4),
+            side=round((source.vector(GGUF["places"]).size // sizes["width"]) ** 0.5),
+            pixels=count_of(source, "image_size", PIXELS),
             slices=SLICES,
             numbered=True,
         ),
@@ -252,7 +210,7 @@ def _sight(
 ) -> Sight:
     if merge not in (2, 4) or not 0 < pixels <= PIXELS_MAX or not 0 < slices <= SLICES_MAX:
         raise contradiction(source.path, f"views of {pixels}, {slices} of them, merged by {merge}")
-    mean, deviation = colours(source, GREY)
+    mean, deviation = colours(source)
     return Sight(
         kind="slices",
         patch=patch,

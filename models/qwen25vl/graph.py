@@ -3,9 +3,7 @@ first turn by when it comes, the next by its row, the last by its column: sectio
 other. (Qwen2-VL's text is the same.)
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from flm.graph.blocks import Blocks
 from flm.graph.emit import Emitter
@@ -16,14 +14,14 @@ from flm.models.family import Emitted, Source
 from flm.models.qwen2.graph import emit_qwen2
 from flm.models.qwen25vl import names
 from flm.models.rope import rope_of
-from flm.models.shape import Shape, contradiction, shape_of, within_window
+from flm.models.shape import Shape, contradiction, shape_of, text_config, within_window
 from flm.models.weights import Weights
 
 SECTIONS = (16, 24, 24)  # as published; a file that does not say has heads of this width
 
 
 def emit(source: Source, emitter: Emitter, numerics: Numerics) -> Emitted:
-    text = _text(source)
+    text = text_config(source)
     shape = within_window(source, shape_of(source, text), text)
     if shape.rope_scaling.get("type") == "mrope":  # nothing is scaled
         shape = replace(shape, rope_scaling=shape.rope_scaling | {"rope_type": "default"})
@@ -37,14 +35,6 @@ def emit(source: Source, emitter: Emitter, numerics: Numerics) -> Emitted:
         sections = _sections(source, shape)
         rotary = b.rotary_seen(rotary, sections, shape.rotary_width, interleaved=False)
     return emit_qwen2(b, w, shape, rotary)
-
-
-def _text(source: Source) -> Mapping[str, Any] | None:
-    """Of a folder, the part of its config.json that is about text."""
-    if isinstance(source, GgufFile):
-        return None
-    text: Any = source.config.get("text_config")
-    return text if isinstance(text, dict) else source.config
 
 
 def _sections(source: Source, shape: Shape) -> tuple[int, int, int]:

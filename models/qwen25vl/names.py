@@ -2,11 +2,9 @@
 in; transformers 5 puts those of its text part elsewhere.
 """
 
+from flm.models.names import with_vision
 from flm.models.qwen2 import names
 
 GGUF = names.GGUF
 HUGGING_FACE = names.HUGGING_FACE
-MOVED = {
-    name: theirs.replace("model.", "model.language_model.", 1)
-    for name, theirs in HUGGING_FACE.items()
-}
+MOVED = with_vision(HUGGING_FACE)

@@ -19,11 +19,14 @@ from flm.graph.layers import Numerics
 from flm.graph.weights.gguf import GgufFile
 from flm.graph.weights.safetensors import SafetensorsFolder
 from flm.models.family import Source
+from flm.models.names import TOWER_GGUF, with_biases
 from flm.models.shape import contradiction
 from flm.models.tower import (
     Tower,
     TowerShape,
     colours,
+    count_of,
+    file_sizes,
     patch_matrix,
     processor,
     projector,
@@ -42,48 +45,25 @@ _BLOCK, _MERGER = "visual.blocks.{}.", "visual.merger."
 HUGGING_FACE = {
     "patch": "visual.patch_embed.proj.weight",
     "mixer_norm": _BLOCK + "norm1.weight",
-    "mixed": _BLOCK + "attn.qkv.weight",
-    "mixed_bias": _BLOCK + "attn.qkv.bias",
-    "output": _BLOCK + "attn.proj.weight",
-    "output_bias": _BLOCK + "attn.proj.bias",
     "mlp_norm": _BLOCK + "norm2.weight",
-    "gate": _BLOCK + "mlp.gate_proj.weight",
-    "gate_bias": _BLOCK + "mlp.gate_proj.bias",
-    "up": _BLOCK + "mlp.up_proj.weight",
-    "up_bias": _BLOCK + "mlp.up_proj.bias",
-    "down": _BLOCK + "mlp.down_proj.weight",
-    "down_bias": _BLOCK + "mlp.down_proj.bias",
     "norm": _MERGER + "ln_q.weight",
-    "merge_up": _MERGER + "mlp.0.weight",
-    "merge_up_bias": _MERGER + "mlp.0.bias",
-    "merge_down": _MERGER + "mlp.2.weight",
-    "merge_down_bias": _MERGER + "mlp.2.bias",
+    **with_biases(
+        {
+            "mixed": _BLOCK + "attn.qkv",
+            "output": _BLOCK + "attn.proj",
+            "gate": _BLOCK + "mlp.gate_proj",
+            "up": _BLOCK + "mlp.up_proj",
+            "down": _BLOCK + "mlp.down_proj",
+            "merge_up": _MERGER + "mlp.0",
+            "merge_down": _MERGER + "mlp.2",
+        }
+    ),
 }
 MOVED = {name: f"model.{theirs}" for name, theirs in HUGGING_FACE.items()}  # by transformers 5
 GGUF = {
-    "patch": "v.patch_embd.weight",
+    **TOWER_GGUF,
     "patch_other": "v.patch_embd.weight.1",  # of the second frame
-    "mixer_norm": "v.blk.{}.ln1.weight",
-    "query": "v.blk.{}.attn_q.weight",
-    "query_bias": "v.blk.{}.attn_q.bias",
-    "key": "v.blk.{}.attn_k.weight",
-    "key_bias": "v.blk.{}.attn_k.bias",
-    "value": "v.blk.{}.attn_v.weight",
-    "value_bias": "v.blk.{}.attn_v.bias",
-    "output": "v.blk.{}.attn_out.weight",
-    "output_bias": "v.blk.{}.attn_out.bias",
-    "mlp_norm": "v.blk.{}.ln2.weight",
-    "gate": "v.blk.{}.ffn_gate.weight",
-    "gate_bias": "v.blk.{}.ffn_gate.bias",
-    "up": "v.blk.{}.ffn_up.weight",
-    "up_bias": "v.blk.{}.ffn_up.bias",
-    "down": "v.blk.{}.ffn_down.weight",
-    "down_bias": "v.blk.{}.ffn_down.bias",
-    "norm": "v.post_ln.weight",
-    "merge_up": "mm.0.weight",
-    "merge_up_bias": "mm.0.bias",
-    "merge_down": "mm.2.weight",
-    "merge_down_bias": "mm.2.bias",
+    **with_biases({"merge_up": "mm.0", "merge_down": "mm.2"}),
 }
 
 
@@ -126,10 +106,8 @@ def emit(source: Source, emitter: Emitter, numerics: Numerics) -> None:
 
 
 def _sizes(s: TowerShape) -> dict[str, tuple[int | None, ...]]:
-    square = (s.width, s.width)
     return {
         **sizes_of(s),
-        **dict.fromkeys(("query", "key", "value"), square),
         "gate": (s.mlp_width, s.width),
         "merge_up": (s.merged_width, s.merged_width),
         "merge_down": (s.out_width, s.merged_width),
@@ -166,30 +144,22 @@ def _of_folder(source: SafetensorsFolder) -> TowerShape:
 
 
 def _of_gguf(source: GgufFile) -> TowerShape:
-    def number(key: str, default: float | None = None) -> int:
-        return int(source.number(f"clip.vision.{key}", default))
-
-    layers, every = number("block_count"), number("n_wa_pattern")
+    sizes, every = file_sizes(source), count_of(source, "n_wa_pattern")
     return WindowShape(
-        layers=layers,
-        width=number("embedding_length"),
-        mlp_width=number("feed_forward_length"),
-        heads=number("attention.head_count"),
-        out_width=number("projection_dim"),
+        **sizes,
         sight=_sight(
             source,
-            patch=number("patch_size"),
-            merge=number("spatial_merge_size", 2),
-            window=number("window_size", WINDOW_PIXELS),
+            patch=count_of(source, "patch_size"),
+            merge=count_of(source, "spatial_merge_size", 2),
+            window=count_of(source, "window_size", WINDOW_PIXELS),
             pixels=(
-                number("image_min_pixels", PIXELS_MIN),
-                number("image_max_pixels", PIXELS_MAX),
+                count_of(source, "image_min_pixels", PIXELS_MIN),
+                count_of(source, "image_max_pixels", PIXELS_MAX),
             ),
         ),
-        epsilon=source.number("clip.vision.attention.layer_norm_epsilon", 1e-6),
         rms=True,
         gated=True,
-        is_full=tuple((layer + 1) % every == 0 for layer in range(layers)),
+        is_full=tuple((layer + 1) % every == 0 for layer in range(sizes["layers"])),
     )
 
 

@@ -20,11 +20,14 @@ from flm.graph.layers import Numerics
 from flm.graph.weights.gguf import GgufFile
 from flm.graph.weights.safetensors import SafetensorsFolder
 from flm.models.family import Source
+from flm.models.names import TOWER_GGUF, with_biases
 from flm.models.shape import contradiction
 from flm.models.tower import (
     Tower,
     TowerShape,
     colours,
+    count_of,
+    file_sizes,
     patch_matrix,
     processor,
     projector,
@@ -36,70 +39,42 @@ from flm.models.weights import Weights
 PROJECTOR = "qwen3vl_merger"  # what llama.cpp calls it
 PLACEHOLDER = "<|image_pad|>"
 PIXELS_MIN, PIXELS_MAX = 256 * 256, 4096 * 4096  # where no file says, as published
-GREY = (0.5, 0.5, 0.5)
 
 _BLOCK, _MERGER = "model.visual.blocks.{}.", "model.visual.merger."
-_DEEP = "model.visual.deepstack_merger_list.{}."
+_DEEP = "model.visual.deepstack_merger_list.{}."  # by their number
 HUGGING_FACE = {
-    "patch": "model.visual.patch_embed.proj.weight",
-    "patch_bias": "model.visual.patch_embed.proj.bias",
     "places": "model.visual.pos_embed.weight",
-    "mixer_norm": _BLOCK + "norm1.weight",
-    "mixer_norm_bias": _BLOCK + "norm1.bias",
-    "mixed": _BLOCK + "attn.qkv.weight",
-    "mixed_bias": _BLOCK + "attn.qkv.bias",
-    "output": _BLOCK + "attn.proj.weight",
-    "output_bias": _BLOCK + "attn.proj.bias",
-    "mlp_norm": _BLOCK + "norm2.weight",
-    "mlp_norm_bias": _BLOCK + "norm2.bias",
-    "up": _BLOCK + "mlp.linear_fc1.weight",
-    "up_bias": _BLOCK + "mlp.linear_fc1.bias",
-    "down": _BLOCK + "mlp.linear_fc2.weight",
-    "down_bias": _BLOCK + "mlp.linear_fc2.bias",
-    "norm": _MERGER + "norm.weight",
-    "norm_bias": _MERGER + "norm.bias",
-    "merge_up": _MERGER + "linear_fc1.weight",
-    "merge_up_bias": _MERGER + "linear_fc1.bias",
-    "merge_down": _MERGER + "linear_fc2.weight",
-    "merge_down_bias": _MERGER + "linear_fc2.bias",
-    # by their number
-    "deep_norm": _DEEP + "norm.weight",
-    "deep_norm_bias": _DEEP + "norm.bias",
-    "deep_up": _DEEP + "linear_fc1.weight",
-    "deep_up_bias": _DEEP + "linear_fc1.bias",
-    "deep_down": _DEEP + "linear_fc2.weight",
-    "deep_down_bias": _DEEP + "linear_fc2.bias",
+    **with_biases(
+        {
+            "patch": "model.visual.patch_embed.proj",
+            "mixer_norm": _BLOCK + "norm1",
+            "mixed": _BLOCK + "attn.qkv",
+            "output": _BLOCK + "attn.proj",
+            "mlp_norm": _BLOCK + "norm2",
+            "up": _BLOCK + "mlp.linear_fc1",
+            "down": _BLOCK + "mlp.linear_fc2",
+            "norm": _MERGER + "norm",
+            "merge_up": _MERGER + "linear_fc1",
+            "merge_down": _MERGER + "linear_fc2",
+            "deep_norm": _DEEP + "norm",
+            "deep_up": _DEEP + "linear_fc1",
+            "deep_down": _DEEP + "linear_fc2",
+        }
+    ),
 }
 GGUF = {
-    "patch": "v.patch_embd.weight",
+    **TOWER_GGUF,
     "patch_other": "v.patch_embd.weight.1",  # of the second frame
-    "patch_bias": "v.patch_embd.bias",
-    "places": "v.position_embd.weight",
-    "mixer_norm": "v.blk.{}.ln1.weight",
-    "mixer_norm_bias": "v.blk.{}.ln1.bias",
-    "mixed": "v.blk.{}.attn_qkv.weight",
-    "mixed_bias": "v.blk.{}.attn_qkv.bias",
-    "output": "v.blk.{}.attn_out.weight",
-    "output_bias": "v.blk.{}.attn_out.bias",
-    "mlp_norm": "v.blk.{}.ln2.weight",
-    "mlp_norm_bias": "v.blk.{}.ln2.bias",
-    "up": "v.blk.{}.ffn_up.weight",
-    "up_bias": "v.blk.{}.ffn_up.bias",
-    "down": "v.blk.{}.ffn_down.weight",
-    "down_bias": "v.blk.{}.ffn_down.bias",
-    "norm": "v.post_ln.weight",
-    "norm_bias": "v.post_ln.bias",
-    "merge_up": "mm.0.weight",
-    "merge_up_bias": "mm.0.bias",
-    "merge_down": "mm.2.weight",
-    "merge_down_bias": "mm.2.bias",
-    # by the layer that they follow
-    "deep_norm": "v.deepstack.{}.norm.weight",
-    "deep_norm_bias": "v.deepstack.{}.norm.bias",
-    "deep_up": "v.deepstack.{}.fc1.weight",
-    "deep_up_bias": "v.deepstack.{}.fc1.bias",
-    "deep_down": "v.deepstack.{}.fc2.weight",
-    "deep_down_bias": "v.deepstack.{}.fc2.bias",
+    **with_biases(
+        {
+            "merge_up": "mm.0",
+            "merge_down": "mm.2",
+            # by the layer that they follow
+            "deep_norm": "v.deepstack.{}.norm",
+            "deep_up": "v.deepstack.{}.fc1",
+            "deep_down": "v.deepstack.{}.fc2",
+        }
+    ),
 }
 
 
@@ -199,34 +174,28 @@ def _of_folder(source: SafetensorsFolder) -> DeepShape:
 
 
 def _of_gguf(source: GgufFile) -> DeepShape:
-    def number(key: str, default: float | None = None) -> int:
-        return int(source.number(f"clip.vision.{key}", default))
-
     names = (name.split(".") for name in source.tensors)
     deep = tuple(sorted({int(name[2]) for name in names if name[:2] == ["v", "deepstack"]}))
-    places = source.vector(GGUF["places"]).size // max(1, number("embedding_length"))
+    sizes = file_sizes(source)
+    places = source.vector(GGUF["places"]).size // max(1, sizes["width"])
     return DeepShape(
-        layers=number("block_count"),
-        width=number("embedding_length"),
-        mlp_width=number("feed_forward_length"),
-        heads=number("attention.head_count"),
-        out_width=number("projection_dim") * (1 + len(deep)),
+        **sizes | {"out_width": sizes["out_width"] * (1 + len(deep))},
         deep=deep,
         sight=_sight(
             source,
-            patch=number("patch_size"),
-            merge=number("spatial_merge_size", 2),
+            patch=count_of(source, "patch_size"),
+            merge=count_of(source, "spatial_merge_size", 2),
             side=round(places**0.5),
             pixels=(
-                number("image_min_pixels", PIXELS_MIN),
-                number("image_max_pixels", PIXELS_MAX),
+                count_of(source, "image_min_pixels", PIXELS_MIN),
+                count_of(source, "image_max_pixels", PIXELS_MAX),
             ),
         ),
     )
 
 
 def _sight(source: Source, *, patch: int, merge: int, side: int, pixels: tuple[int, int]) -> Sight:
-    mean, deviation = colours(source, GREY)
+    mean, deviation = colours(source)
     return Sight(
         kind="cells",
         patch=patch,

@@ -1,5 +1,6 @@
 """Models that take turns without a disk: each finds what it left, and all share one budget."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from hypothesis import settings
@@ -97,21 +98,37 @@ TestTurns = Turns.TestCase
 
 def test_who_comes_back_resumes_where_it_was() -> None:
     left = Left()
-    tokens = list(range(9))
-
-    def read(cache: PrefixCache) -> int:
-        request = prompt(tokens, end=9)
-        lease, toy = begin(cache, request)
-        toy.read(tokens[toy.length :])
-        for boundary in request.boundaries:
-            if lease.wants(boundary):
-                lease.keep(boundary, toy.save, toy.logits())
-        offset = lease.offset
-        lease.close()
-        return offset
-
-    assert read(left.come("ant", toy_cache())) == 0
+    assert read(left.come("ant", toy_cache()), range(9)) == 0
     left.stay()
-    assert read(left.come("bee", toy_cache())) == 0
+    assert read(left.come("bee", toy_cache()), range(9)) == 0
     left.stay()
-    assert read(left.come("ant", toy_cache())) == 9
+    assert read(left.come("ant", toy_cache()), range(9)) == 9
+
+
+def test_limits_are_those_of_who_comes() -> None:
+    """The same file under another name may be bounded otherwise."""
+    left = Left()
+    first = left.come("ant", toy_cache())
+    for start in (0, 20, 40):
+        read(first, range(start, start + 9))
+    assert first.slot_count == 3
+    left.stay()
+    left.fit(1_000_000, 2)
+    again = left.come("ant", toy_cache(slots_max=2))
+    assert again.slot_count == 2
+    read(again, range(60, 69))
+    assert again.slot_count == 2
+
+
+def read(cache: PrefixCache, ids: Iterable[int]) -> int:
+    """How much of it was kept."""
+    tokens = list(ids)
+    request = prompt(tokens, end=len(tokens))
+    lease, toy = begin(cache, request)
+    toy.read(tokens[toy.length :])
+    for boundary in request.boundaries:
+        if lease.wants(boundary):
+            lease.keep(boundary, toy.save, toy.logits())
+    offset = lease.offset
+    lease.close()
+    return offset
