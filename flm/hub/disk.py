@@ -2,6 +2,7 @@
 
 import errno
 import hashlib
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -100,11 +101,14 @@ def growth(path: Path, file: str, total: int, progress: Progress) -> Iterator[No
 
 
 def bytes_under(path: Path) -> int:
-    """Size of a file, or of all files below a folder; 0 if there is none."""
+    """Size of a file, or of all files below a folder; 0 if there is none. What is moved or removed
+    meanwhile, files or folders, counts for nothing.
+    """
+    below = (Path(folder, name) for folder, _, names in os.walk(path) for name in names)
     total = 0
-    for file in [path] if path.is_file() else path.rglob("*"):
+    for file in [path] if path.is_file() else below:
         try:
-            total += file.stat().st_size if file.is_file() else 0
-        except OSError:  # moved or removed while we looked
+            total += file.stat().st_size
+        except OSError:
             continue
     return total

@@ -84,6 +84,7 @@ def test_a_state_put_back_goes_on_as_if_nothing_had_come_between(graph: Graph) -
     assert np.array_equal(graph.run(IDS[60:80], 60), wanted)
 
 
+@pytest.mark.parametrize("graph", ["served"], indirect=True)
 def test_ragged_batched_decode_gives_a_lane_the_same_bits_beside_others(graph: Graph) -> None:
     assert_alike_beside_others(graph, IDS, [40, 17, 63])
 

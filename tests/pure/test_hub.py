@@ -1,6 +1,8 @@
 """A model is here whole or not at all, whatever it was called and whatever stopped the pull."""
 
+import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from threading import Event
 
@@ -199,6 +201,24 @@ def test_progress_does_not_fall_while_a_file_is_moved(
         assert through.wait(5)
     assert told[:3] == [30, 90, 90]
     assert told == sorted(told)
+
+
+def test_a_folder_that_goes_while_it_is_looked_at_counts_for_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "stays").write_bytes(b"123")
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    listed = os.scandir
+
+    def scandir(path: str) -> "Iterator[os.DirEntry[str]]":
+        if gone.exists() and Path(path) == gone:
+            gone.rmdir()
+        return listed(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    assert disk.bytes_under(tmp_path) == 3
+    assert not gone.exists()
 
 
 def test_one_process_pulls_at_a_time(tmp_path: Path) -> None:
