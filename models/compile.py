@@ -153,7 +153,8 @@ def tower_of(
     for kind in kinds:
         if kind.has(tower):
             return tower, kind
-    say(f"{tower.path.name} is a tower of another kind, {projector(tower)}: it is left out")
+    theirs = projector(tower) or "which it does not name"
+    say(f"{tower.path.name} is a tower of another kind, {theirs}: it is left out")
     return None
 
 

@@ -242,7 +242,7 @@ class Blocks(Layers):
             q, k, v = self.linears(x, *parts)
             q, k = self.head_norm(q, h.count, *norms[0]), self.head_norm(k, h.kv_count, *norms[1])
             return self.attend([q, k, v], index, h, r)
-        if r and r.turns:  # by what turns them one by one
+        if r and r.turns:  # queries and keys are turned before attention, each by itself
             return self.attend(self.linears(x, *parts), index, h, r)
         packed = len({matrix.format for matrix in parts}) == 1
         qkv = [self.linear(x, *parts)] if packed else [self.linear(x, part) for part in parts]

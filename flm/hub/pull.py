@@ -47,12 +47,10 @@ def pull(
 
 def bad_files(found: Installed, card: Card) -> list[str]:
     """Names of the files that no longer have the hash of the card, or that they came with."""
-    return [
-        name
-        for name, (_, recorded) in found.files.items()
-        if sha256_of(found.root / name)
-        != ((card.sha256 if found.root / name == found.source else None) or recorded)
-    ]
+    wanted = {name: recorded for name, (_, recorded) in found.files.items()}
+    if card.sha256 and found.source.is_file():
+        wanted[str(found.source.relative_to(found.root))] = card.sha256
+    return [name for name, sha256 in wanted.items() if sha256_of(found.root / name) != sha256]
 
 
 def _without_bad_files(found: Installed, card: Card) -> Installed | None:

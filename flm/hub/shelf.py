@@ -34,7 +34,9 @@ class Installed:
     @property
     def towers(self) -> list[Path]:
         """What lies beside a GGUF file and may be its picture tower."""
-        return sorted(self.source.parent.glob("*mmproj*.gguf")) if self.source.is_file() else []
+        from flm.graph.bundle import towers_beside
+
+        return towers_beside(self.source)
 
     @property
     def sees(self) -> bool:

@@ -19,7 +19,7 @@ from flm.engine.thread import FLUSH_S_MAX
 from flm.errors import ModelLoading, ServerAddressInUse, ServerStopping
 from flm.server.app import create_app
 from flm.server.guard import is_loopback_name
-from flm.server.residence.beside import beside
+from flm.server.residence.apart import apart
 from flm.server.residence.residence import Prepare, Residence
 from flm.server.stopping import Stopping
 from flm.settings import Settings
@@ -143,7 +143,7 @@ async def _opened(
         residence.open_empty()
         return True
     text, work = load
-    loading = beside(work, name="load")
+    loading = apart(work, name="load")
     await asyncio.wait((loading, *ended), return_when=asyncio.FIRST_COMPLETED)
     if not loading.done():  # the thread ends with the process
         return False

@@ -9,8 +9,8 @@ from flm.engine.beside import Beside
 class Promised:
     """Whoever holds `turn` plans and loads: no two count on the same memory. For any thread.
 
-    `chats`: bytes of the model that chats, or is being loaded, or of what was left of prompts.
-    `let_go` is asked when a model that chats does not fit beside them: those that nobody uses go.
+    `chats`: bytes of the model that chats or, while there is none, of what was left of prompts.
+    `let_go` is asked when a model that chats does not fit beside encoders: the unused ones go.
     """
 
     def __init__(self, beside: Beside) -> None:

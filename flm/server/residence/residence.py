@@ -31,7 +31,7 @@ from flm.errors import (
 )
 from flm.server import journal
 from flm.server.faults import internal
-from flm.server.residence.beside import beside
+from flm.server.residence.apart import apart
 from flm.server.residence.expiry import Expiry
 from flm.server.residence.names import CLASSES, is_of, split_class
 from flm.server.residence.promised import Promised
@@ -281,12 +281,12 @@ class Residence:
 
     async def _bring(self, text: str) -> None:
         try:
-            load = await beside(partial(self._ready, text), name="prepare")
+            load = await apart(partial(self._ready, text), name="prepare")
             self._yielding = True
             if not await self._vacated(text):
                 return
             began = time.monotonic()
-            resident = await beside(partial(self._loaded, load), name="load")
+            resident = await apart(partial(self._loaded, load), name="load")
         except Exception as error:
             if not isinstance(error, FlmError):
                 journal.note_mistake(error)
@@ -321,7 +321,7 @@ class Residence:
         held, self._resident = [self._resident], None
         self._expiry.used()
         try:
-            await beside(partial(_let_go, held), name="unload")
+            await apart(partial(_let_go, held), name="unload")
         except Exception as error:  # it is gone, if not well
             journal.note_mistake(error)
         self.promised.left.stay()
@@ -358,9 +358,7 @@ class Residence:
         resident, self._resident = self._resident, None
         if resident is None:
             return
-        closing = beside(
-            partial(resident.close, 0.0 if hurried.is_set() else flush_s), name="close"
-        )
+        closing = apart(partial(resident.close, 0.0 if hurried.is_set() else flush_s), name="close")
         hurrying = asyncio.create_task(hurried.wait())
         await asyncio.wait((closing, hurrying), return_when=asyncio.FIRST_COMPLETED)
         if not closing.done():

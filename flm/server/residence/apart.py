@@ -1,4 +1,4 @@
-"""Work that takes long, on a thread of its own beside the event loop.
+"""Work that takes long, on a thread of its own, apart from the event loop.
 
 Not in the loop's pool, which would be waited for when the server is told to stop.
 """
@@ -12,7 +12,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def beside(work: Callable[[], T], *, name: str) -> "asyncio.Future[T]":
+def apart(work: Callable[[], T], *, name: str) -> "asyncio.Future[T]":
     """What `work` gives or raises. The thread ends with the process, whatever it is at."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
