@@ -123,7 +123,7 @@ class LLM:
     def stream(
         self, messages: Messages, *, tools: Tools = (), thinking: bool | None = None, **terms: Any
     ) -> Stream:
-        reader = Reader(self.resident.card.tag, self._settings, self.resident.sight)
+        reader = self.resident.reader(self._settings)
         said = tuple(_messages(messages, reader))
         conversation = Conversation(said, tools=tuple(tools), thinking=thinking)
         asked = self._terms(**terms)

@@ -70,6 +70,12 @@ class Settings:
         low=0,
         high=2**20,
     )
+    image_decoded_mb: int = _setting(
+        128,
+        "MiB for images as they were decoded and scaled, so that no turn does so again",
+        low=0,
+        high=2**20,
+    )
     messages_max: int = _setting(65_536, "most messages in a request", low=1, high=2**24)
     ollama: bool = _setting(True, "answer at Ollama's routes, below /api, too", choices=ON_OFF)
     tools_max: int = _setting(4096, "most tools in a request", low=1, high=2**20)

@@ -15,7 +15,6 @@ from flm.core.event import Usage
 from flm.core.picture import Picture
 from flm.core.sizes import counted
 from flm.engine.conversation import Conversations
-from flm.engine.reader import Reader
 from flm.engine.residency import Resident
 from flm.errors import FlmError
 from flm.hub.reference import resolve
@@ -84,7 +83,7 @@ class Repl:
 
     def show(self, paths: Sequence[str]) -> None:
         """Pictures, with the next message. Raises BadRequest, UnsupportedFeature."""
-        reader = Reader(self.resident.card.tag, self.settings, self.resident.sight)
+        reader = self.resident.reader(self.settings)
         self.pictures += [reader.shown(path, path) for path in paths]
 
     def open(self, model: str, settings: Settings) -> None:

@@ -27,6 +27,11 @@ class Picture:
     rgb: bytes
 
     @property
+    def bytes_held(self) -> int:
+        """What it takes of memory."""
+        return len(self.rgb)
+
+    @property
     def identity(self) -> str:
         """Whatever file it came in: the same pixels are the same picture."""
         return hashlib.sha256(b"%dx%d " % (self.width, self.height) + self.rgb).hexdigest()

@@ -111,7 +111,9 @@ class MemoryPlan:
             f"{mib(self.machine)}"
         ]
         if self.pictures:
-            lines.append(f"What images were made into is up to {mib(self.pictures)} of that")
+            lines.append(
+                f"Images, and what they were made into, are up to {mib(self.pictures)} of that"
+            )
         if self.beside:
             lines.append(f"What makes embeddings is {mib(self.beside)} of that")
         if self.twins:
@@ -233,6 +235,11 @@ def beside_bytes(settings: Settings, loaded: Mapping[str, int]) -> int:
     """
     wanted = [card for card in encoders()[:1] if settings.embed and card.tag not in loaded]
     return sum(loaded.values()) + sum(encoder_bytes(card.compiled_bytes) for card in wanted)
+
+
+def pictures_bytes(settings: Settings) -> int:
+    """What a model that sees keeps of pictures: decoded, and as rows."""
+    return (settings.image_decoded_mb + settings.image_cache_mb) * MIB
 
 
 def estimate(card: Card, settings: Settings, machine_bytes: int) -> MemoryPlan:

@@ -8,6 +8,7 @@ from functools import partial
 from flm.core.picture import Sight
 from flm.core.sizes import MIB
 from flm.devices.device import Device
+from flm.engine.album import Album
 from flm.engine.beside import Beside
 from flm.engine.engine import Engine
 from flm.engine.plan import (
@@ -16,9 +17,11 @@ from flm.engine.plan import (
     MemoryPlan,
     beside_bytes,
     context_length_of,
+    pictures_bytes,
     plan_memory,
     require_room,
 )
+from flm.engine.reader import Reader
 from flm.engine.reuse import open_cache
 from flm.engine.thread import FLUSH_S_MAX, EngineThread
 from flm.errors import BadRequest
@@ -58,11 +61,16 @@ class Resident:
     reuse: bool = True  # whether requests may begin where kept prompts end
     read_ahead: bool = False  # whether what the next turn begins with is read while idle
     volatility: Volatility = field(default_factory=Volatility)
+    album: Album = field(default_factory=Album)
 
     @property
     def sight(self) -> Sight | None:
         """How it sees; None: it reads text only."""
         return self.bundle.sight
+
+    def reader(self, settings: Settings) -> Reader:
+        """Of one request of this program's own."""
+        return Reader(self.card.tag, settings, self.sight, album=self.album.visit())
 
     @property
     def context_length(self) -> int:
@@ -122,6 +130,7 @@ def load(
         device=device,
         reuse=settings.reuse_prompt,
         read_ahead=settings.read_ahead and plan.prefix > 0,
+        album=Album(settings.image_decoded_mb * MIB),
     )
 
 
@@ -151,7 +160,7 @@ def planned(
         prefix_bytes=Limits.of(settings, card).bytes,
         machine_bytes=memory_bytes(),
         parked_bytes=settings.parked_mb * MIB,
-        pictures_bytes=settings.image_cache_mb * MIB if bundle.sight else 0,
+        pictures_bytes=pictures_bytes(settings) if bundle.sight else 0,
         beside_bytes=beside_bytes(settings, beside.encoders if beside else {}),
         on_npu=settings.device in NPUS,
     )

@@ -59,7 +59,11 @@ class Preparation:
         if not body.asks:
             return Prepared(body, replies, resident, [], api.loaded(body, resident))
         asked = api.conversation(
-            body, model=resident.card.tag, settings=self._settings, sight=resident.sight
+            body,
+            model=resident.card.tag,
+            settings=self._settings,
+            sight=resident.sight,
+            album=resident.album,
         )
         agreed = replace(api.terms(body, resident.card.sampling), owner=owner_of(key))
         conversations = Conversations(resident)

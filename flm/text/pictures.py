@@ -46,23 +46,22 @@ class PictureLimits:
     taken: Taken = field(default_factory=Taken)
 
 
-def picture_at(url: str, limits: PictureLimits, *, place: str) -> Picture:
-    """Of a data URL. Raises BadRequest, for any other too: nothing is fetched."""
+def file_at(url: str, limits: PictureLimits, *, place: str) -> bytes:
+    """In a data URL. Raises BadRequest, for any other too: nothing is fetched."""
     head = _DATA_URL.match(url)
     if head is None:
         raise _refusal(place, f"is {url[:16]!r}…, and images are not fetched", SEND)
-    return picture_of(url[head.end() :], limits, place=place)
+    return file_of(url[head.end() :], limits, place=place)
 
 
-def picture_of(text: str, limits: PictureLimits, *, place: str) -> Picture:
-    """Of base64. Raises BadRequest."""
+def file_of(text: str, limits: PictureLimits, *, place: str) -> bytes:
+    """In base64. Raises BadRequest."""
     if len(text) * 3 // 4 > limits.bytes_max:
         raise _too_large(limits, place)
     try:
-        data = base64.b64decode("".join(text.split()), validate=True)
+        return base64.b64decode("".join(text.split()), validate=True)
     except (binascii.Error, ValueError) as error:
         raise _refusal(place, f"is not base64: {error}", SEND) from error
-    return decoded(data, limits, place=place)
 
 
 def decoded(data: bytes, limits: PictureLimits, *, place: str) -> Picture:

@@ -15,7 +15,7 @@ from PIL import Image
 
 from flm.core.picture import Picture, Sight
 from flm.errors import BadRequest
-from flm.text.pictures import PictureLimits, Taken, decoded, picture_at, picture_of
+from flm.text.pictures import PictureLimits, Taken, decoded, file_at, file_of
 from flm.text.sight import fitted
 from tests.pure import drawn as made
 
@@ -156,10 +156,9 @@ def test_base64_and_data_urls_give_the_same() -> None:
     data = file(drawn())
     text = base64.b64encode(data).decode()
     wrapped = "\n".join(text[at : at + 60] for at in range(0, len(text), 60))
-    expected = decoded(data, LIMITS, place=PLACE)
-    assert picture_of(wrapped, LIMITS, place=PLACE) == expected
+    assert file_of(wrapped, LIMITS, place=PLACE) == data
     for head in ("data:image/png;base64,", "DATA:;BASE64,", "data:image/png;name=a.png;base64,"):
-        assert picture_at(head + text, LIMITS, place=PLACE) == expected
+        assert file_at(head + text, LIMITS, place=PLACE) == data
 
 
 @pytest.mark.parametrize(
@@ -167,7 +166,7 @@ def test_base64_and_data_urls_give_the_same() -> None:
 )
 def test_nothing_is_fetched(address: str) -> None:
     with pytest.raises(BadRequest, match="not fetched") as caught:
-        picture_at(address, LIMITS, place=PLACE)
+        file_at(address, LIMITS, place=PLACE)
     assert caught.value.param == PLACE
 
 
@@ -176,7 +175,7 @@ def test_each_limit_is_told_by_its_name() -> None:
     assert "image-pixels-max" in refused(wide).fix
     tight = PictureLimits(bytes_max=100, pixels_max=10_000, cpu_s_max=10)
     with pytest.raises(BadRequest) as caught:
-        picture_at(url(wide), tight, place=PLACE)
+        file_at(url(wide), tight, place=PLACE)
     assert "image-bytes-max" in caught.value.fix
     assert "image-bytes-max" in refused(wide, tight).fix
 

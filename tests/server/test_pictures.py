@@ -167,6 +167,29 @@ def test_metrics_tell_how_often_a_tower_ran_and_what_is_kept_of_it(resident: Res
     assert once["bytes"] == len(prompts(resident, chat(part(ONE))).pictures[0].ids) * 128 * 4
 
 
+def test_a_turn_decodes_what_is_new_in_it(resident: Resident) -> None:
+    """By whichever API, and the facade; what is kept goes with the model."""
+    body = chat(part(ONE), part(OTHER), TEXT)
+    said = [
+        {"role": "assistant", "content": "a cat"},
+        {"role": "user", "content": [part(SQUARE), {"type": "text", "text": TEXT}]},
+    ]
+    later = {**body, "messages": [*body["messages"], *said]}
+    asked(resident, "/v1/chat/completions", body)
+    assert resident.album.made == 2
+    asked(resident, "/v1/chat/completions", later, later)
+    assert resident.album.made == 3
+    own = {"role": "user", "content": TEXT, "images": [sent(ONE), sent(SQUARE)]}
+    asked(resident, "/api/chat", {"messages": [own], "stream": False})
+    source = {"type": "base64", "media_type": "image/png", "data": sent(ONE)}
+    asked(resident, "/v1/messages", chat({"type": "image", "source": source}, TEXT))
+    shown = {"type": "input_image", "image_url": part(OTHER)["image_url"]["url"]}
+    asked(resident, "/v1/responses", {"input": [{"role": "user", "content": [shown]}]})
+    LLM(resident, SEES).chat(later["messages"], max_tokens=1)
+    assert resident.album.made == 3
+    resident.album.check()
+
+
 def eyes_of(resident: Resident) -> Any:
     runner: Runner = resident.thread.ask(lambda engine: engine._runner).result()
     assert runner.eyes

@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, Field
 from flm.core.chat import Conversation, Message, ToolCall
 from flm.core.picture import Sight
 from flm.core.request import SamplingParams
+from flm.engine.album import KEEPS_NOTHING, Album
 from flm.engine.reader import Reader
 from flm.engine.terms import Terms
 from flm.errors import BadRequest
@@ -80,9 +81,14 @@ def refuse_unsupported(body: CountBody) -> None:
 
 
 def conversation(
-    body: CountBody, *, model: str, settings: Settings, sight: Sight | None = None
+    body: CountBody,
+    *,
+    model: str,
+    settings: Settings,
+    sight: Sight | None = None,
+    album: Album = KEEPS_NOTHING,
 ) -> Conversation:
-    reader = Reader(model, settings, sight, body.image_max_tokens)
+    reader = Reader(model, settings, sight, body.image_max_tokens, album.visit())
     messages, places = [], []
     if body.system:
         text, marks, pictures = flat_text(body.system, place="system", reader=reader)

@@ -6,7 +6,6 @@ from typing import Any
 from flm.core.picture import Picture
 from flm.engine.reader import Reader
 from flm.errors import BadRequest, UnsupportedFeature
-from flm.text.pictures import picture_at, picture_of
 from flm.text.translation import languages_said
 
 # Part type -> where its text is.
@@ -119,11 +118,11 @@ def _text(part: str | dict[str, Any], place: str, reader: Reader) -> str:
 
 def _picture(part: Mapping[str, Any], place: str, reader: Reader) -> Picture:
     """OpenAI's two forms and Anthropic's. Raises BadRequest, UnsupportedFeature."""
-    limits, detail = reader.limits, part.get("detail")
+    detail = part.get("detail")
     given: object = part.get("image_url")
     if isinstance(source := part.get("source"), Mapping):
         if source.get("type") == "base64" and isinstance(source.get("data"), str):
-            return reader.seen(picture_of(source["data"], limits, place=place), place)
+            return reader.of(source["data"], place)
         given = source.get("url")
     if isinstance(given, Mapping):
         detail = given.get("detail", detail)
@@ -134,4 +133,4 @@ def _picture(part: Mapping[str, Any], place: str, reader: Reader) -> Picture:
             fix='they look like {"type": "image_url", "image_url": {"url": "data:image/png;..."}}',
             param=place,
         )
-    return reader.seen(picture_at(given, limits, place=place), place, detail=detail)
+    return reader.at(given, place, detail=detail)

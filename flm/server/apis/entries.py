@@ -11,6 +11,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from flm.core.chat import Conversation
 from flm.core.picture import Sight
 from flm.core.request import SamplingParams
+from flm.engine.album import KEEPS_NOTHING, Album
 from flm.engine.residency import Resident
 from flm.engine.terms import Terms
 from flm.server.apis import anthropic, ollama, openai, responses
@@ -32,7 +33,13 @@ BodyT_contra = TypeVar("BodyT_contra", bound=AskingBody, contravariant=True)
 
 class Meaning(Protocol[BodyT_contra]):
     def __call__(
-        self, body: BodyT_contra, *, model: str, settings: Settings, sight: Sight | None = None
+        self,
+        body: BodyT_contra,
+        *,
+        model: str,
+        settings: Settings,
+        sight: Sight | None = None,
+        album: Album = KEEPS_NOTHING,
     ) -> Conversation | str: ...
 
 

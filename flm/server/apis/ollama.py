@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, Field
 from flm.core.chat import Conversation, Message, ToolCall
 from flm.core.picture import Sight
 from flm.core.request import SamplingParams
+from flm.engine.album import KEEPS_NOTHING, Album
 from flm.engine.reader import Reader
 from flm.engine.terms import Terms
 from flm.server.apis.bodies import (
@@ -30,7 +31,6 @@ from flm.server.apis.openai import tools_known
 from flm.server.apis.policies import arranged
 from flm.settings import Settings
 from flm.text.constraint import Format
-from flm.text.pictures import picture_at, picture_of
 
 # What they would do to the reply, we cannot do yet; None and these values do nothing.
 UNSUPPORTED: Mapping[str, tuple[object, ...]] = {
@@ -132,12 +132,17 @@ def refuse_unsupported(body: OllamaBody) -> None:
 
 
 def prompt(
-    body: OllamaGenerateBody, *, model: str, settings: Settings, sight: Sight | None = None
+    body: OllamaGenerateBody,
+    *,
+    model: str,
+    settings: Settings,
+    sight: Sight | None = None,
+    album: Album = KEEPS_NOTHING,
 ) -> Conversation | str:
     """A chat of one message, unless it is raw."""
     if body.raw and body.prompt:
         return body.prompt
-    return conversation(body, model=model, settings=settings, sight=sight)
+    return conversation(body, model=model, settings=settings, sight=sight, album=album)
 
 
 def conversation(
@@ -146,12 +151,13 @@ def conversation(
     model: str,
     settings: Settings,
     sight: Sight | None = None,
+    album: Album = KEEPS_NOTHING,
 ) -> Conversation:
     effort = effort_known(body.think, param="think") if isinstance(body.think, str) else None
     thinking = effort != "none" if effort else body.think
     return Conversation(
         arranged(
-            _messages(body, Reader(model, settings, sight, body.image_max_tokens)),
+            _messages(body, Reader(model, settings, sight, body.image_max_tokens, album.visit())),
             system=settings.system_message_policy,
             developer=settings.developer_message_policy,
         ),
@@ -217,8 +223,8 @@ def _pictures(images: list[str] | None, place: str, reader: Reader) -> Pictures:
     found = []
     for index, image in enumerate(images or ()):
         at = f"{place}images[{index}]"
-        read = picture_at if image.startswith("data:") else picture_of
-        found.append((0, reader.seen(read(image, reader.limits, place=at), at)))
+        read = reader.at if image.startswith("data:") else reader.of
+        found.append((0, read(image, at)))
     return tuple(found)
 
 

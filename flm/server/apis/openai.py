@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, Field
 from flm.core.chat import Conversation, Message, ToolCall
 from flm.core.picture import Sight
 from flm.core.request import SamplingParams
+from flm.engine.album import KEEPS_NOTHING, Album
 from flm.engine.reader import Reader
 from flm.engine.terms import Terms
 from flm.errors import BadRequest
@@ -136,10 +137,15 @@ def refuse_unsupported(body: ReplyBody) -> None:
 
 
 def conversation(
-    body: ChatBody, *, model: str, settings: Settings, sight: Sight | None = None
+    body: ChatBody,
+    *,
+    model: str,
+    settings: Settings,
+    sight: Sight | None = None,
+    album: Album = KEEPS_NOTHING,
 ) -> Conversation:
     effort, think, kwargs = thinking(body)
-    reader = Reader(model, settings, sight, body.image_max_tokens)
+    reader = Reader(model, settings, sight, body.image_max_tokens, album.visit())
     messages = [_message(message, index, reader) for index, message in enumerate(body.messages)]
     return Conversation(
         arranged(

@@ -13,6 +13,7 @@ from pydantic import Field
 from flm.core.chat import Conversation, Message, ToolCall
 from flm.core.picture import Sight
 from flm.core.request import SamplingParams
+from flm.engine.album import KEEPS_NOTHING, Album
 from flm.engine.reader import Reader
 from flm.engine.terms import Terms
 from flm.errors import BadRequest, UnsupportedFeature
@@ -84,13 +85,20 @@ def refuse_unsupported(body: ResponsesBody) -> None:
 
 
 def conversation(
-    body: ResponsesBody, *, model: str, settings: Settings, sight: Sight | None = None
+    body: ResponsesBody,
+    *,
+    model: str,
+    settings: Settings,
+    sight: Sight | None = None,
+    album: Album = KEEPS_NOTHING,
 ) -> Conversation:
     placed = [("instructions", Message("system", body.instructions))] if body.instructions else []
     if isinstance(body.input, str):
         placed.append(("input", Message("user", body.input)))
     else:
-        placed += _messages(body.input, Reader(model, settings, sight, body.image_max_tokens))
+        placed += _messages(
+            body.input, Reader(model, settings, sight, body.image_max_tokens, album.visit())
+        )
     effort, think, kwargs = thinking(body)
     return Conversation(
         arranged(

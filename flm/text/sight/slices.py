@@ -30,6 +30,10 @@ class Cut(Picture):
     slices: tuple[Picture, ...]
     columns: int
 
+    @property
+    def bytes_held(self) -> int:
+        return len(self.rgb) + sum(each.bytes_held for each in self.slices)
+
 
 def fitted(picture: Picture, sight: Sight, *, tokens_max: int, place: str) -> Cut:
     """Cut, after it is made smaller where its views would come to more than `tokens_max` tokens.
