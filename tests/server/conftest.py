@@ -1,5 +1,6 @@
 """A fresh house for each test; one real server that serves whichever is open."""
 
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,3 +24,11 @@ def house(tmp_path: Path, front: tuple[Residence, str]) -> Iterator[House]:
         residence.settle(opened.resident)
         opened.url = url
         yield opened
+
+
+@pytest.fixture(autouse=True)
+def what_a_client_leaves_open(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Is collected in the test that may leave it, not told in some other's."""
+    yield
+    if request.node.get_closest_marker("filterwarnings"):
+        gc.collect()

@@ -227,3 +227,24 @@ def test_an_encoder_that_nobody_uses_gives_way_to_a_model_that_does_not_fit(
 
     asyncio.run(scene())
     assert tried == [("small", 1), ("large", 1), ("large", 0)]
+
+
+def test_an_encoder_that_came_after_a_model_was_planned_gives_way_too(
+    house: House, shelf: Settings
+) -> None:
+    beside = Beside()
+
+    def load() -> Resident:
+        if beside.encoders:
+            raise NoRoom("too large", fix="none")
+        return house.resident
+
+    async def scene() -> None:
+        residence = Residence(shelf, lambda text: load, beside)
+        residence.open_empty()
+        async with in_process(replace(house, residence=residence), shelf) as client:
+            assert (await client.post("/v1/embeddings", json=BODY)).status_code == 200
+            assert residence._loaded(load) is house.resident
+            assert await loaded(client) == []
+
+    asyncio.run(scene())

@@ -14,7 +14,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from fastapi import Request
 
@@ -41,6 +41,8 @@ from flm.settings import Settings
 
 # A model stays for as long as loading it took, within these; then others may have their turn.
 STAY_S_MIN, STAY_S_MAX = 1.0, 60.0
+
+T = TypeVar("T")
 
 # Of a model by its name: looks at all that may go wrong, and gives what is left to do.
 Prepare = Callable[[str], Callable[[], Resident]]
@@ -262,19 +264,23 @@ class Residence:
     def _ready(self, text: str) -> Callable[[], Resident]:
         """How to load it. On a thread of its own."""
         assert self._prepare is not None
-        try:
-            return self._prepare(text)
-        except NoRoom:
-            if not self.promised.let_go():
-                raise
-        return self._prepare(text)
+        return self._with_room(partial(self._prepare, text))
 
     def _loaded(self, load: Callable[[], Resident]) -> Resident:
         """On a thread of its own."""
         with self.promised.turn:
-            resident = load()
+            resident = self._with_room(load)
             self._promise(resident)
         return resident
+
+    def _with_room(self, work: Callable[[], T]) -> T:
+        """What it gives, once encoders that nobody uses have gone if they are in its way."""
+        try:
+            return work()
+        except NoRoom:
+            if not self.promised.let_go():
+                raise
+        return work()
 
     def _promise(self, resident: Resident) -> None:
         self.promised.chats = resident.plan.total - resident.plan.beside
