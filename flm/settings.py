@@ -58,6 +58,7 @@ class Settings:
         20 * 2**20, "largest image file in a request", low=1024, high=2**31
     )
     image_pixels_max: int = _setting(2**25, "most pixels of an image", low=1, high=2**26)
+    images_max: int = _setting(256, "most images in a request", low=1, high=65_536)
     image_cpu_s_max: float = _setting(
         30.0, "seconds of a core that a request's images may take to decode", low=0.1, high=3600
     )

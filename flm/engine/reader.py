@@ -72,6 +72,7 @@ class Reader:
             return self.at(given, place)
         if isinstance(given, str | Path):
             return self._file(_read(Path(given).expanduser(), self.settings.image_bytes_max), place)
+        self._count(place)
         return self.seen(flattened(given, self.limits, place=place), place)
 
     @property
@@ -83,6 +84,7 @@ class Reader:
 
     def _file(self, data: bytes, place: str, detail: object = None) -> Picture:
         """Decoded and made fit, or as it was before: what is kept is within the same limits."""
+        self._count(place)
 
         def made() -> Picture:
             return self.seen(decoded(data, self.limits, place=place), place, detail=detail)
@@ -90,6 +92,16 @@ class Reader:
         limits = self.settings
         bounds = limits.image_bytes_max, limits.image_pixels_max, limits.img_pre_resize
         return self.album.seen(data, (self.sight, self._most(detail), bounds), made)
+
+    def _count(self, place: str) -> None:
+        """One more. A file of 70 bytes becomes 600 KiB, so what a body may take bounds nothing."""
+        self.taken.count += 1
+        if self.taken.count > (most := self.settings.images_max):
+            raise BadRequest(
+                f"{place} is one image too many: {most:,} may be in a request",
+                fix="send fewer, or raise images-max in flm.toml",
+                param=place,
+            )
 
     def _most(self, detail: object) -> int:
         """Tokens that a picture may be."""

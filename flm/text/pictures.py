@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 HEAD_BYTES = 12  # that tell a picture by
 _HEAD = re.compile(rb"\x89PNG|\xff\xd8\xff|RIFF....WEBP|GIF8", re.DOTALL)
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF")
+BLANKS = b" \t\r\n\v\f"  # that base64 may be broken by, after each of its characters
 WHITE = (255, 255, 255)  # behind what can be seen through
 BLOCK_BYTES = 2048  # what a decoder gets before it is asked how long it took
 ORIENTATION = 0x0112  # EXIF's number for it
@@ -31,9 +32,12 @@ SEND = 'send it as "data:image/png;base64,...": png, jpeg, webp or gif'
 
 @dataclass(slots=True)
 class Taken:
-    """What the pictures of one request took so far, on the thread that decodes them."""
+    """What the pictures of one request took so far, on the thread that decodes them; and how many
+    these are.
+    """
 
     cpu_s: float = 0.0
+    count: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +63,7 @@ def file_of(text: str, limits: PictureLimits, *, place: str) -> bytes:
     if len(text) * 3 // 4 > limits.bytes_max:
         raise _too_large(limits, place)
     try:
-        return base64.b64decode("".join(text.split()), validate=True)
+        return base64.b64decode(text.encode().translate(None, BLANKS), validate=True)
     except (binascii.Error, ValueError) as error:
         raise _refusal(place, f"is not base64: {error}", SEND) from error
 
@@ -99,7 +103,12 @@ def flattened(image: "Image.Image", limits: PictureLimits, *, place: str) -> Pic
     """Of what Pillow holds already. Raises BadRequest."""
     if image.width * image.height > limits.pixels_max:
         raise _too_wide(f"{image.width:,} by {image.height:,}", limits, place)
-    return _picture_of(image)
+    if not (image.width and image.height):
+        raise _refusal(place, "has no pixels", "give one that has some")
+    try:
+        return _picture_of(image)
+    except Exception as error:  # it may be read only now; Pillow's are of many kinds
+        raise _refusal(place, f"cannot be read: {str(error)[:80]}", "give a whole one") from error
 
 
 def _picture_of(image: "Image.Image") -> Picture:

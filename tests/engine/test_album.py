@@ -154,3 +154,18 @@ def test_it_stays_within_its_bound_whoever_asks_at_once() -> None:
     with ThreadPoolExecutor(6) as pool:
         assert all(pool.map(turn, range(24)))
     assert album.bytes_kept == 4 * one.bytes_held
+
+
+def test_a_request_has_no_more_pictures_than_it_may_whether_they_are_kept_or_not() -> None:
+    """However small their files: what they are made into is not."""
+    few, album = replace(SETTINGS, images_max=3), Album(2**26)
+    for text in (in_base64(shot(1)), in_base64(shot(2))):
+        asked = reader(album, settings=few)
+        for _ in range(3):
+            asked.of(text, "it")
+        with pytest.raises(BadRequest, match="3 may be in a request") as caught:
+            asked.of(text, "it")
+        assert caught.value.param == "it"
+        with pytest.raises(BadRequest, match="3 may be in a request"):
+            asked.shown(Image.new("RGB", (9, 9)), "it")
+    assert album.made == 2

@@ -2,6 +2,7 @@
 
 import base64
 import struct
+import tracemalloc
 from io import BytesIO
 from pathlib import Path
 from time import thread_time
@@ -15,7 +16,7 @@ from PIL import Image
 
 from flm.core.picture import Picture, Sight
 from flm.errors import BadRequest
-from flm.text.pictures import PictureLimits, Taken, decoded, file_at, file_of
+from flm.text.pictures import PictureLimits, Taken, decoded, file_at, file_of, flattened
 from flm.text.sight import fitted
 from tests.pure import drawn as made
 
@@ -250,3 +251,31 @@ def test_a_damaged_file_is_refused_or_read_but_never_fails(form: str, data: st.D
     except BadRequest:
         return
     assert len(picture.rgb) == 3 * picture.width * picture.height <= 3 * LIMITS.pixels_max
+
+
+@pytest.mark.parametrize("blanks", ["\n", " ", "\t\r\n\v\f"])
+def test_base64_takes_no_more_memory_however_often_it_is_broken(blanks: str) -> None:
+    data = bytes(range(256)) * 300
+    text = blanks.join(base64.b64encode(data).decode())
+    tight = PictureLimits(bytes_max=len(text), pixels_max=1, cpu_s_max=10)
+    tracemalloc.start()
+    try:
+        assert file_of(text, tight, place=PLACE) == data
+        assert tracemalloc.get_traced_memory()[1] < 3 * len(text)
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        Image.new("RGB", (0, 0)),
+        Image.new("RGB", (0, 5)),
+        Image.new("La", (3, 3)),
+        Image.open(BytesIO(file(drawn())[:-30])),
+    ],
+)
+def test_what_a_program_gives_that_cannot_be_seen_is_refused(image: Image.Image) -> None:
+    with pytest.raises(BadRequest) as caught:
+        flattened(image, LIMITS, place=PLACE)
+    assert caught.value.param == PLACE
