@@ -6,6 +6,7 @@ mapped file. Graphs for both row types are emitted over the same weights.
 
 import shutil
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from flm.core.picture import Sight
@@ -185,7 +186,7 @@ def _emit_tower(
     for row_dtype in ROW_DTYPES:
         numerics = Numerics(int8_activations, row_dtype, sees=True, spread=shape.sight.spread)
         _emit(source, store, numerics)
-    return shape.sight
+    return replace(shape.sight, patch_values=shape.patch_values)
 
 
 def _write_text(source: Source, folder: Path) -> None:

@@ -80,12 +80,16 @@ class Family(Protocol):
 
 
 class Seen(Protocol):
-    """What compiling asks of a tower's shape: how it sees, and how wide its rows are."""
+    """What compiling asks of a tower's shape: how it sees, how wide its rows are, and what a
+    patch takes while it is at work.
+    """
 
     @property
     def sight(self) -> Sight: ...
     @property
     def out_width(self) -> int: ...
+    @property
+    def patch_values(self) -> int: ...
 
 
 class Towers(Protocol):

@@ -55,6 +55,13 @@ class TowerShape:
         return self.width // self.heads
 
     @property
+    def patch_values(self) -> int:
+        """Floats of a patch at once, in a layer at work: measured, within a third. What comes in,
+        queries, keys and values and these by heads; the MLP's, before and behind its bend.
+        """
+        return 12 * self.width + 4 * self.mlp_width
+
+    @property
     def merged_width(self) -> int:
         return self.width * self.sight.merge**2
 

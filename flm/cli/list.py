@@ -100,6 +100,7 @@ def _memory(card: Card, settings: Settings, machine: int) -> dict[str, Any]:
         "context_length": plan.context_length,
         "weights_bytes": plan.weights,
         "lanes_bytes": plan.lanes_rows + plan.lanes_state,
+        "pictures_bytes": plan.pictures + plan.looking,
         "prefix_cache_bytes": plan.prefix,
         "parked_bytes": plan.parked,
         "total_bytes": plan.total,

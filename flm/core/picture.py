@@ -52,6 +52,7 @@ class Sight:
     for these until all is encoded. With `spread` they stand in rows and columns of one time
     (MRoPE), else in line as a text's do. `whole`: a pass has all tokens of a view or none.
     A picture may have as many views besides as it has `slices`, and a number before it: `numbered`.
+    While a tower is at work it has about `patch_values` floats of each patch.
     """
 
     kind: str
@@ -70,6 +71,7 @@ class Sight:
     whole: bool = False
     slices: int = 0
     numbered: bool = False
+    patch_values: int = 0
 
     @property
     def cell(self) -> int:

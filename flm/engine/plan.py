@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
 
+from flm.core.picture import Sight
 from flm.core.sizes import MIB, mib
 from flm.errors import BadRequest, NoRoom
 from flm.models.cards import Card, encoders
@@ -29,6 +30,10 @@ NPU_VALUE_BYTES = 2  # of rows, as its kernels have them
 # Weights once more, in whole blocks of 128 rows by 256 columns, and the tensors that a chunk of a
 # prompt has between kernels: SmolLM2-135M, the worst for its narrow rows, takes 1.54 of its file.
 NPU_PACKED, NPU_BYTES = 1.125, 64 * MIB
+# What a tower has while it is at work: one encodes ahead of prompts, and one may in a pass.
+TOWERS_AT_WORK, FLOAT_BYTES = 2, 4
+# Where only a card is here: those of the largest tower in the catalogue, and of Gemma's square.
+PATCH_VALUES_USUAL, PATCHES_USUAL, TOKEN_PATCHES = 31_040, 4096, 4
 NPU_TOKEN_BYTES = 4096  # of the angles of a position, which all lanes share
 
 
@@ -73,6 +78,7 @@ class MemoryPlan:
     machine: int
     parked: int = 0
     pictures: int = 0  # what a model that sees keeps of them
+    looking: int = 0  # what its tower has while it is at work
     twins: int = 0  # what an NPU has besides: weights as its kernels take them, rows, states
     beside: int = 0  # encoders, loaded or yet to be asked (--embed)
     program: int = PROGRAM_BYTES
@@ -81,8 +87,8 @@ class MemoryPlan:
     def needed(self) -> int:
         """Without what gives way: kept prompts, parked lanes."""
         lanes = self.lanes_rows + self.lanes_state
-        own = self.program + self.weights + lanes + self.twins + self.pictures
-        return own + self.beside
+        own = self.program + self.weights + lanes + self.twins
+        return own + self.pictures + self.looking + self.beside
 
     @property
     def gives_way(self) -> int:
@@ -114,6 +120,8 @@ class MemoryPlan:
             lines.append(
                 f"Images, and what they were made into, are up to {mib(self.pictures)} of that"
             )
+        if self.looking:
+            lines.append(f"Looking at images takes up to {mib(self.looking)} of that meanwhile")
         if self.beside:
             lines.append(f"What makes embeddings is {mib(self.beside)} of that")
         if self.twins:
@@ -158,6 +166,7 @@ def plan_memory(
     parked_bytes: int,
     machine_bytes: int,
     pictures_bytes: int = 0,
+    looking_bytes: int = 0,
     beside_bytes: int = 0,
     on_npu: bool = False,
 ) -> MemoryPlan:
@@ -184,6 +193,7 @@ def plan_memory(
         prefix_wanted=prefix_bytes,
         machine=machine_bytes,
         pictures=pictures_bytes,
+        looking=looking_bytes,
         beside=beside_bytes,
     )
     if on_npu:
@@ -242,12 +252,26 @@ def pictures_bytes(settings: Settings) -> int:
     return (settings.image_decoded_mb + settings.image_cache_mb) * MIB
 
 
+def looking_bytes(sight: Sight, settings: Settings) -> int:
+    """What its tower has while it is at work on the largest picture."""
+    pixels = min(sight.pixels_max, settings.image_max_tokens * sight.cell**2)
+    patches = pixels // sight.patch**2
+    return TOWERS_AT_WORK * patches * sight.patch_values * FLOAT_BYTES
+
+
+def _looking_bytes_usual(settings: Settings) -> int:
+    """The same where its tower is not known: more than most take."""
+    patches = max(PATCHES_USUAL, TOKEN_PATCHES * settings.image_max_tokens)
+    return TOWERS_AT_WORK * patches * PATCH_VALUES_USUAL * FLOAT_BYTES
+
+
 def estimate(card: Card, settings: Settings, machine_bytes: int) -> MemoryPlan:
     """What loading it will plan, by its card alone: nothing need be here yet."""
     assert card.row_values is not None, card.tag
     if card.embeds:
         return _encoder_plan(card, machine_bytes)
     wanted = no_longer_than(settings, card.context_length_max).ctx_len
+    sees = card.sees and settings.device not in NPUS
     return plan_memory(
         {
             dtype: Carried(card.row_values * size, card.state_bytes)
@@ -260,6 +284,8 @@ def estimate(card: Card, settings: Settings, machine_bytes: int) -> MemoryPlan:
         prefix_bytes=Limits.of(settings, card).bytes,
         machine_bytes=machine_bytes,
         parked_bytes=settings.parked_mb * MIB,
+        pictures_bytes=pictures_bytes(settings) if sees else 0,
+        looking_bytes=_looking_bytes_usual(settings) if sees else 0,
         beside_bytes=beside_bytes(settings, {}),
         on_npu=settings.device in NPUS,
     )

@@ -17,6 +17,7 @@ from flm.engine.plan import (
     MemoryPlan,
     beside_bytes,
     context_length_of,
+    looking_bytes,
     pictures_bytes,
     plan_memory,
     require_room,
@@ -161,6 +162,7 @@ def planned(
         machine_bytes=memory_bytes(),
         parked_bytes=settings.parked_mb * MIB,
         pictures_bytes=pictures_bytes(settings) if bundle.sight else 0,
+        looking_bytes=looking_bytes(bundle.sight, settings) if bundle.sight else 0,
         beside_bytes=beside_bytes(settings, beside.encoders if beside else {}),
         on_npu=settings.device in NPUS,
     )

@@ -188,6 +188,8 @@ def test_list_says_what_fits_this_machine_at_the_chosen_context(
     assert usual["smollm2:135m"]["fits"]
     assert not usual["qwen3.8:27b"]["fits"]
     assert usual["qwen3.8:27b"]["context_length_that_fits"] is None
+    sees = {card.tag for card in cards() if card.sees}
+    assert {tag for tag, memory in usual.items() if memory["pictures_bytes"]} == sees
     for tag, memory in usual.items():
         most = memory["machine_bytes"] * 15 // 16  # the rest is for what else runs
         assert memory["fits"] is (memory["total_bytes"] <= most), tag

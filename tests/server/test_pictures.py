@@ -19,6 +19,7 @@ from flm.core.chat import Conversation
 from flm.core.picture import Picture
 from flm.core.prompt import Prompt
 from flm.engine.conversation import Conversations
+from flm.engine.plan import looking_bytes
 from flm.engine.residency import Resident
 from flm.engine.terms import Terms
 from flm.errors import BadRequest
@@ -360,8 +361,19 @@ def test_who_sees_says_so(resident: Resident, bundle: Bundle) -> None:
     assert "vision" in shown["capabilities"]
 
 
+def test_what_pictures_take_is_planned(resident: Resident) -> None:
+    sight, plan = resident.sight, resident.plan
+    assert sight
+    assert sight.patch_values > 0
+    assert plan.looking == looking_bytes(sight, SEES)
+    assert plan.pictures == (SEES.image_cache_mb + SEES.image_decoded_mb) * 2**20
+    without = replace(plan, looking=0, pictures=0)
+    assert plan.needed == without.needed + plan.looking + plan.pictures
+
+
 def test_on_an_npu_nothing_is_promised(bundle: Bundle) -> None:
     with opened(bundle, replace(SEES, device="npu-sim")) as resident:
+        assert resident.plan.looking == resident.plan.pictures == 0
         (reply,) = asked(resident, "/v1/chat/completions", chat(part(ONE), TEXT))
         assert reply["status"] == 400
         assert "reads text only" in reply["error"]["message"]
