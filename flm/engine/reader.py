@@ -10,7 +10,7 @@ from flm.errors import BadRequest, UnsupportedFeature
 from flm.settings import Settings
 from flm.text.pictures import PictureLimits, Taken, decoded, file_at, file_of, flattened
 from flm.text.sight import fitted
-from flm.text.sight.scaled import lowered
+from flm.text.sight.scaled import lowered, require_shape
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -58,6 +58,7 @@ class Reader:
                 param=place,
             )
         if not self.sight.fixed:
+            require_shape(picture.width, picture.height, place)  # as it was sent
             picture = lowered(picture, HEIGHTS[self.settings.img_pre_resize])
         return fitted(picture, self.sight, tokens_max=self._most(detail), place=place)
 

@@ -169,3 +169,9 @@ def test_a_request_has_no_more_pictures_than_it_may_whether_they_are_kept_or_not
         with pytest.raises(BadRequest, match="3 may be in a request"):
             asked.shown(Image.new("RGB", (9, 9)), "it")
     assert album.made == 2
+
+
+@pytest.mark.parametrize("sight", [SIGHT, SLICED], ids=["cells", "slices"])
+def test_a_picture_too_long_is_refused_by_the_size_that_was_sent(sight: Any) -> None:
+    with pytest.raises(BadRequest, match="1 by 4,000 pixels"):
+        reader(Album(), sight=sight).shown(shot(1, 1, 4000), "it")
