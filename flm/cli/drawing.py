@@ -43,7 +43,7 @@ def _difference(reply: Mapping[str, Any]) -> "Text":
 
     said, at, place = Text("\n"), reply["differs_at"], reply["place"]
     if reply["class"] in LOST:
-        return said.append(f"{counted(at, 'token')} of it were read before, and are not kept.\n")
+        return said.append(_lost(at, reply["read"], reply["would_reuse"]["tokens"]))
     said.append(f"It parts from an earlier prompt at token {at:,}: ")
     said.append(f"{reply['class']}", style="bold")
     said.append(f", {place['path']} +{place['offset']}\n")
@@ -51,6 +51,14 @@ def _difference(reply: Mapping[str, Any]) -> "Text":
         said.append(f"  {name:<7}  …" + one_line(reply["before"]))
         said.append(one_line(reply[text]) + "\n", style=style)
     return said
+
+
+def _lost(seen: int, read: int, kept: int) -> str:
+    tokens = f"{counted(seen, 'token')} of it were"
+    if read < seen:
+        was, left = (f"{count:,}" if count else "none" for count in (read, kept))
+        return f"{tokens} seen before, {was} of them read, {left} kept.\n"
+    return f"{tokens} read before, and {f'{kept:,} are' if kept else 'are not'} kept.\n"
 
 
 def draw_models(entries: Sequence[Mapping[str, Any]]) -> str:

@@ -14,8 +14,14 @@ class FateKind(Enum):
     NO_ROOM = "no room"
     TOO_LONG = "longer than the budget"
     CANCELLED = "cancelled before it was reached"
+    FAILED = "failed before it was reached"
     BROKEN = "broken on disk"
     NO_BOUNDARY = "no boundary"  # nothing was noted: no prompt had one
+
+    @property
+    def reached(self) -> bool:
+        """Whether tokens were read up to it: then alone there could be a snapshot."""
+        return self not in (FateKind.CANCELLED, FateKind.FAILED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +46,16 @@ class Finding:
 
     `prompt.tokens[:offset]` would be reused now, from `tier` (None: nothing would);
     `prompt.tokens[:seen]` begins an earlier prompt, which goes on with `theirs` (packed, may be
-    empty). `fates` lie in (offset, seen]. `gain_min` is the least that is worth a save.
+    empty); of these the first `read` were read, for whatever prompt, and not all of them need be:
+    it may have ended early, or have been read ahead in part. `offset` <= `read` <= `seen`.
+    `fates` lie in (offset, seen]. `gain_min` is the least that is worth a save.
     """
 
     prompt: Prompt
     offset: int
     tier: str | None
     seen: int
+    read: int
     theirs: bytes
     fates: tuple[Fate, ...]
     gain_min: int

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from flm.core.event import Event, Failed, Finished, FinishReason
+from flm.core.finding import FateKind
 from flm.core.sequence import Phase, Sequence
 from flm.engine.active import Active, usage
 from flm.engine.counting import count_wasted
@@ -38,7 +39,7 @@ class Ending:
 
     def finish(self, active: Active, reason: FinishReason, text: str = "") -> None:
         if reason is FinishReason.CANCELLED:
-            active.lease.note_cancelled(active.sequence.computed)
+            active.lease.note_unreached(active.sequence.computed, FateKind.CANCELLED)
         self.leave(active)
         self._idle.forget(active.id)
         self.say(active.sequence, reason, text)
@@ -55,6 +56,7 @@ class Ending:
     def fail(self, active: Active, error: Exception) -> None:
         if active.sequence.lane is not None:
             self._lanes.forget(active.lane)
+        active.lease.note_unreached(active.sequence.computed, FateKind.FAILED)
         self.leave(active)
         self._idle.forget(active.id)
         self._events.append(Failed(active.id, error))

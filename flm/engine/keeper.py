@@ -43,6 +43,7 @@ class Keeper:
         Gives those who have a lease on it now, and start anew from there.
         """
         sequence, lease = active.sequence, active.lease
+        lease.note_read(sequence.computed)
         if logits is not None:
             likeliest(logits)
         for boundary in lease.boundaries[active.kept :]:

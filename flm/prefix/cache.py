@@ -385,7 +385,8 @@ class PrefixCache:
 def _kept(match: Match) -> Sighting:
     """What the trie knows of the prompt that led there."""
     node = match.child or match.node
-    return Sighting(match.length, beyond(node, (match.length - node.start) * TOKEN_BYTES))
+    theirs = beyond(node, (match.length - node.start) * TOKEN_BYTES)
+    return Sighting(match.length, match.length, theirs)
 
 
 def _own(logits: Array) -> Array:

@@ -2,7 +2,8 @@
 
 Nothing is explained unless at least `gain_min` tokens are read, and one of these holds:
 
-  a. *lost*: at least `gain_min` tokens more were seen than can be reused;
+  a. *lost*: at least `gain_min` tokens more were read than can be reused, or would have been, had
+     their request not been cancelled or failed;
   b. *head*: the prompt parts from an earlier one within its system messages and tools, of which
      the earlier one shares half, or goes on with the same later;
   c. *history*: it parts in a message, and what was seen goes on with the message that follows.
@@ -44,6 +45,7 @@ _NEVER = {
     FateKind.NO_ROOM: "raise --prefix-cache-mb: leases held all of it",
     FateKind.TOO_LONG: "raise --prefix-cache-mb",
     FateKind.CANCELLED: "let the first request read to its end",
+    FateKind.FAILED: "see the log for why the earlier request failed",
     FateKind.BROKEN: "see the log for the entry that was put aside, and check the disk",
     FateKind.NO_BOUNDARY: "mark the place with cache_control, or send it again: it is a fork now",
 }
@@ -57,16 +59,17 @@ _MOVABLE = {
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """`offset` of `length` tokens can be reused; the prompt parts at token `differs_at`.
-
-    `fate` is what became of a nearer snapshot, where one was lost. `before`, `ours` and `theirs`
-    are text around the difference: for the caller's own eyes, never for a log.
+    """`offset` of `length` tokens can be reused; the prompt parts from an earlier one at token
+    `differs_at`, and of what comes before that `read` tokens were read. `fate` is what became of a
+    nearer snapshot, where one was lost. `before`, `ours` and `theirs` are text around the
+    difference: for the caller's own eyes, never for a log.
     """
 
     offset: int
     length: int
     tier: str | None
     differs_at: int
+    read: int
     place: Place
     change: Change
     fate: Fate | None
@@ -79,10 +82,12 @@ class Explanation:
         """For the log: without a word of the prompt."""
         where = f"{self.place.plain} +{self.place.offset}"
         what = f"{self.change.value} at token {self.differs_at}, {where}"
-        if self.change is Change.EVICTED:
+        if self.change in (Change.EVICTED, Change.NEVER_CAPTURED):
             what = f"{self.differs_at} were read before"
-        elif self.change is Change.NEVER_CAPTURED:
-            what = f"{self.differs_at} were read before, never captured"
+            if self.read < self.differs_at:
+                what = f"{self.differs_at} were seen before, {self.read or 'none'} of them read"
+        if self.change is Change.NEVER_CAPTURED:
+            what += ", never captured"
         lost = f", {self.fate} at {self.fate.offset}" if self.fate else ""
         return f"Prefix cache: {self.offset} of {self.length} tokens reused: {what}{lost}"
 
@@ -97,7 +102,8 @@ def explain(
     if len(finding.prompt.tokens) - finding.offset < max(1, finding.gain_min):
         return None
     view = _View(conversation, text, finding, tokenizer)
-    lost = finding.seen - finding.offset >= max(1, finding.gain_min)
+    reach = max([finding.read, *(fate.offset for fate in finding.fates)])
+    lost = reach - finding.offset >= max(1, finding.gain_min)
     differs = view.in_head() or view.in_history()
     if not (lost or differs):
         return None
@@ -113,6 +119,7 @@ def explain(
         length=len(finding.prompt.tokens),
         tier=finding.tier,
         differs_at=finding.seen,
+        read=finding.read,
         place=view.place,
         change=change,
         fate=fate,
@@ -127,7 +134,7 @@ def _fate(finding: Finding) -> Fate:
     """The deepest that is known: from there the most would have been reused."""
     if finding.fates:
         return finding.fates[-1]
-    return Fate(FateKind.NO_BOUNDARY, finding.seen)
+    return Fate(FateKind.NO_BOUNDARY, finding.read)
 
 
 def _advice(change: Change, place: Place, fate: Fate | None) -> str:

@@ -1,11 +1,14 @@
-"""Ghosts: token ids of prompts seen lately, without memory, and what became of their snapshots.
+"""Ghosts: token ids of prompts seen lately, without memory, how far these were read, and what
+became of their snapshots.
 
-So that "evicted" and "never captured" are known, not guessed. Each domain has a trie of its own.
+So that "evicted" and "never captured" are known, not guessed, and nothing is said to have been read
+that was only seen. Each domain has a trie of its own.
 
 Invariants, which `check` asserts:
   * `bytes_held <= bytes_max` after every call: the prompt seen longest ago goes first.
   * A leaf ends a prompt; a node between has at least two children, so an edge is as long as it can.
   * A node has the fates of the offsets on its edge, (end of its parent, its own end].
+  * Where something of an edge was read, all above it was.
 """
 
 from collections.abc import Iterable, Iterator
@@ -27,6 +30,7 @@ class Sighting:
     """What earlier prompts have in common with one, as far as one trie knows."""
 
     seen: int = 0  # tokens
+    read: int = 0  # of these
     theirs: bytes = b""  # how the youngest of the likest goes on, packed
     fates: tuple[Fate, ...] = ()  # on the way there, rising by offset
 
@@ -43,10 +47,11 @@ def found(
     sightings = list(sightings)
     most = max(sightings, key=lambda one: one.seen, default=Sighting())
     seen = max(most.seen, offset)
+    read = max([offset, *(one.read for one in sightings)])
     theirs = most.theirs if most.seen == seen else b""
     fates = {fate.offset: fate for one in sightings for fate in one.fates}
     between = tuple(fates[at] for at in sorted(fates) if offset < at <= seen)
-    return Finding(prompt, offset, tier, seen, theirs, between, gain_min)
+    return Finding(prompt, offset, tier, seen, read, theirs, between, gain_min)
 
 
 class TokenNode(Protocol):
@@ -77,6 +82,7 @@ class Ghost:
     parent: "Ghost | None" = None
     children: "dict[bytes, Ghost]" = field(default_factory=dict)  # by first token, youngest last
     fates: dict[int, Fate] = field(default_factory=dict)  # by offset
+    read: int = 0  # up to there; at the least where its edge begins, which says nothing
 
     @property
     def bytes(self) -> int:
@@ -100,6 +106,12 @@ class Ghosts:
         self._fit()
         return sighting
 
+    def note_read(self, prompt: Prompt, offset: int) -> None:
+        """So much of `prompt`, which was seen, has been read."""
+        if root := self._roots.get(prompt.domain):
+            ghost, partly, at = _match(root, prompt.packed)
+            _read(partly or ghost, min(offset, at // TOKEN_BYTES))
+
     def note(self, domain: str, tokens: bytes, fate: Fate) -> None:
         """What became of a snapshot of `tokens`, packed, whose last is at `fate.offset`."""
         assert len(tokens) == fate.offset * TOKEN_BYTES, "a fate of other tokens"
@@ -108,6 +120,8 @@ class Ghosts:
         ghost = self._walk(domain, tokens, _match(self._root(domain), tokens))
         self.bytes_held += 0 if fate.offset in ghost.fates else FATE_BYTES
         ghost.fates[fate.offset] = fate
+        if fate.kind.reached:
+            _read(ghost, fate.offset)
         self._fit()
 
     def forget(self, domain: str | None = None) -> None:
@@ -132,6 +146,9 @@ class Ghosts:
             start = ghost.parent.end if ghost.parent else 0
             assert len(ghost.tokens) == (ghost.end - start) * TOKEN_BYTES
             assert all(start < offset <= ghost.end for offset in ghost.fates)
+            assert start <= ghost.read <= ghost.end
+            above = ghost.parent.read if ghost.parent else 0
+            assert ghost.read == start or above == start, "read from within"
             assert ghost.parent is None or len(ghost.children) != 1, "an edge cut for nothing"
             for first, child in ghost.children.items():
                 assert child.parent is ghost
@@ -173,7 +190,7 @@ class Ghosts:
             ghost = parent
 
     def _grow(self, parent: Ghost, tokens: bytes) -> Ghost:
-        ghost = Ghost(tokens, parent.end + len(tokens) // TOKEN_BYTES, parent)
+        ghost = Ghost(tokens, parent.end + len(tokens) // TOKEN_BYTES, parent, read=parent.end)
         parent.children[tokens[:TOKEN_BYTES]] = ghost
         self.bytes_held += ghost.bytes
         return ghost
@@ -182,11 +199,12 @@ class Ghosts:
         """Cut its edge in two; the upper part, a new one that ends at `offset`."""
         assert ghost.parent
         cut = (offset - ghost.parent.end) * TOKEN_BYTES
-        upper = Ghost(ghost.tokens[:cut], offset, ghost.parent)
+        upper = Ghost(ghost.tokens[:cut], offset, ghost.parent, read=min(ghost.read, offset))
         upper.fates = {at: fate for at, fate in ghost.fates.items() if at <= offset}
         ghost.fates = {at: fate for at, fate in ghost.fates.items() if at > offset}
         ghost.parent.children[upper.tokens[:TOKEN_BYTES]] = upper
         ghost.tokens, ghost.parent = ghost.tokens[cut:], upper
+        ghost.read = max(ghost.read, offset)
         upper.children[ghost.tokens[:TOKEN_BYTES]] = ghost
         self.bytes_held += NODE_BYTES
         return upper
@@ -212,6 +230,7 @@ class Ghosts:
         assert upper.parent
         lower.tokens = upper.tokens + lower.tokens
         lower.fates = upper.fates | lower.fates
+        lower.read = lower.read if upper.read == upper.end else upper.read
         lower.parent = upper.parent
         siblings = upper.parent.children
         first = upper.tokens[:TOKEN_BYTES]
@@ -235,16 +254,26 @@ def _match(root: Ghost, tokens: bytes) -> _Match:
     return ghost, None, at
 
 
+def _read(ghost: Ghost, offset: int) -> None:
+    """Up to there, which is on the edge of `ghost` or above."""
+    node: Ghost | None = ghost
+    while node:
+        node.read = max(node.read, min(node.end, offset))
+        node = node.parent
+
+
 def _sighting(match: _Match) -> Sighting:
     ghost, partly, at = match
     node: Ghost | None = partly or ghost
+    seen, last, read = at // TOKEN_BYTES, partly or ghost, 0
     fates: dict[int, Fate] = {}
     while node:
         fates |= node.fates
+        if node.parent and node.read > node.parent.end:
+            read = max(read, min(node.read, seen))
         node = node.parent
-    seen, last = at // TOKEN_BYTES, partly or ghost
     theirs = beyond(last, at - ghost.end * TOKEN_BYTES if partly else len(ghost.tokens))
-    return Sighting(seen, theirs, tuple(fates[o] for o in sorted(fates) if o <= seen))
+    return Sighting(seen, read, theirs, tuple(fates[o] for o in sorted(fates) if o <= seen))
 
 
 def _below(ghost: Ghost) -> Iterator[Ghost]:

@@ -187,12 +187,20 @@ class Lease:
             return False
         return True
 
-    def note_cancelled(self, computed: int) -> None:
-        """Its prompt was read up to there only: a later one may ask why no more is kept."""
+    def note_read(self, computed: int) -> None:
+        """Its prompt was read up to there: a later one may ask how much of it was."""
+        self._cache.ghosts.note_read(self.prompt, computed)
+
+    def note_unreached(self, computed: int, why: FateKind) -> None:
+        """It was read up to there only, now or before: a later one may ask why no more is kept."""
+        if self.manners is not Manners.USUAL:
+            return
+        ghosts = self._cache.ghosts
+        read = max(computed, ghosts.find(self.prompt).read)
         for each in self.boundaries:
-            if each.offset > computed and self.manners is Manners.USUAL:
-                fate = Fate(FateKind.CANCELLED, each.offset, each.kind)
-                self._cache.ghosts.note(self.prompt.domain, self._tokens(each.offset), fate)
+            if each.offset > read:
+                fate = Fate(why, each.offset, each.kind)
+                ghosts.note(self.prompt.domain, self._tokens(each.offset), fate)
 
     def close(self) -> None:
         assert self in self._cache.leases, "closed twice"

@@ -30,7 +30,7 @@ def note_reason(
     try:
         finding = _as_it_was(answer.finding, answer.usage)
         explanation = reason(resident, answer.conversation, finding) if finding else None
-        known = finding or Finding(request.prompt, 0, None, 0, b"", (), 0)
+        known = finding or Finding(request.prompt, 0, None, 0, 0, b"", (), 0)
         resident.volatility.note(known, explanation)
     except Exception as error:  # its words may be the client's
         console.debug(f"no explanation of {request.id}: {type(error).__name__}")
@@ -49,6 +49,7 @@ def _as_it_was(finding: Finding | None, usage: Usage | None) -> Finding | None:
         finding,
         offset=cached,
         tier=usage.tier,
+        read=max(cached, finding.read),
         fates=tuple(fate for fate in finding.fates if fate.offset > cached),
     )
     return finding if cached <= finding.seen else replace(finding, seen=cached, theirs=b"")

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from flm.core.alike import common_length
 from flm.core.event import Admitted, Event, Failed, Finished, Generated
 from flm.core.prompt import Boundary, BoundaryKind, Prompt
 from flm.core.request import Priority, Request, SamplingParams
@@ -23,6 +24,7 @@ from flm.memory.layout import MemoryLayout, MemoryTensor
 from flm.memory.parked import Parked
 from flm.prefix.cache import PrefixCache
 from flm.prefix.disk.tier import DiskTier
+from flm.prefix.trie import TOKEN_BYTES
 from flm.runner.encodings import Encodings
 from flm.runner.eyes import Eyes
 from flm.runner.runner import Runner
@@ -56,11 +58,13 @@ class Recorder(Runner):
         self.clock = Clock()
         self.steps: list[Step] = []
         self.spoil: set[int] = set()  # lanes whose logits are not numbers
+        self.after: Callable[[Step], None] = lambda step: None  # what a pass has gone through
 
     def run(self, step: Step) -> dict[int, Array]:
         self.steps.append(step)
         self.clock.now += len(step.spans[0].tokens) / 1000 if step.prefill else 0.01
         logits = super().run(step)
+        self.after(step)
         return {
             lane: np.full_like(row, np.nan) if lane in self.spoil else row
             for lane, row in logits.items()
@@ -168,6 +172,8 @@ class Rig:
             encodings=encodings,
         )
         self.events: list[Event] = []
+        self.read: list[bytes] = []  # beginnings of prompts that passes went through, packed
+        self.runner.after = self._note_read
 
     @property
     def steps(self) -> list[Step]:
@@ -185,6 +191,19 @@ class Rig:
             raise DeviceLost("told to", fix="none")
         if self.uses_left is not None:
             self.uses_left -= 1
+
+    def _note_read(self, step: Step) -> None:
+        sequences = {each.lane: each.sequence for each in self.engine._active.values()}
+        for span in step.spans:
+            sequence = sequences[span.lane]
+            assert tuple(sequence.tokens[span.start : span.end]) == span.tokens
+            read = sequence.request.prompt.packed[: span.end * TOKEN_BYTES]
+            self.read = [each for each in self.read if not read.startswith(each)] + [read]
+
+    def read_of(self, prompt: Prompt) -> int:
+        """How many of its tokens were read, for it or for others."""
+        alike = (common_length(prompt.packed, other) for other in self.read)
+        return max(alike, default=0) // TOKEN_BYTES
 
     def step(self, count: int = 1) -> None:
         for _ in range(count):

@@ -1,4 +1,5 @@
-"""Any order of submit, cancel, fail and step: warm equals cold, and every request ends.
+"""Any order of submit, cancel, fail and step: warm equals cold, every request ends, and of a prompt
+as much is known to have been read as was.
 
 Prompts are paths in a small tree of segments, so that many begin alike. The reference is a cold
 engine of one lane that reads each prompt whole: other chunks, no company, no cache.
@@ -89,6 +90,7 @@ class EngineMachine(RuleBasedStateMachine):
             during=self.during,
             parked_rows=parked[0],
             parked_disk_rows=parked[1],
+            ghosts_bytes=2**20,
         )
 
     def during(self) -> None:
@@ -155,6 +157,12 @@ class EngineMachine(RuleBasedStateMachine):
     def holds(self) -> None:
         if hasattr(self, "rig"):
             self.rig.engine.check()
+            for path in {path for path, *_ in self.asked.values()}:
+                prompt = prompt_of(*(SEGMENTS[index] for index in path))
+                known = self.rig.cache.look(prompt)
+                assert known.offset <= known.read <= known.seen
+                assert known.read == self.rig.read_of(prompt)
+                assert all(fate.offset <= known.read for fate in known.fates if fate.kind.reached)
 
     def teardown(self) -> None:
         if not hasattr(self, "rig"):

@@ -69,6 +69,7 @@ class Reader:
         prompt = finding.prompt
         self.volatility.note(finding, explanation)
         self.ghosts.see(prompt)
+        self.ghosts.note_read(prompt, len(prompt.tokens))
         for boundary in prompt.boundaries:
             tokens = prompt.packed[: boundary.offset * TOKEN_BYTES]
             if kind := self.skips.get(boundary.kind):

@@ -6,12 +6,14 @@ from datetime import timedelta
 
 import pytest
 
-from flm.core.finding import FateKind
+from flm.cli.drawing import draw_explanation
+from flm.core.finding import Fate, FateKind
 from flm.core.prompt import BoundaryKind
 from flm.prefix.boundaries import text_prompt
 from flm.prefix.changes import Change
 from flm.prefix.explain import Explanation, explain
 from flm.prefix.ghosts import Ghosts, found
+from flm.server.routes.prefix_replies import difference
 from flm.text.tokenizer import Tokenizer
 from tests.pure.explained import (
     LOOPS,
@@ -190,7 +192,9 @@ def test_text_that_is_no_chat_is_explained_by_what_was_lost() -> None:
     ghosts = Ghosts(2**20)
     text = RULES + "and so on"
     prompt = text_prompt(TOKENIZER.encode(text))
-    ghosts.see(text_prompt(TOKENIZER.encode(RULES + "but no more")))
+    earlier = text_prompt(TOKENIZER.encode(RULES + "but no more"))
+    ghosts.see(earlier)
+    ghosts.note_read(earlier, len(earlier.tokens))
     sightings = [ghosts.find(prompt)]
     finding = found(prompt, offset=0, tier=None, gain_min=8, sightings=sightings)
     found_here = sure(explain(None, text, finding, TOKENIZER))
@@ -281,6 +285,39 @@ def test_a_difference_says_as_well_what_was_lost_before_it() -> None:
     fate = sure(found).fate
     assert fate
     assert fate.kind is FateKind.NO_BOUNDARY
+
+
+@pytest.mark.parametrize(
+    ("read", "kept", "said"),
+    [
+        (0, 0, "seen before, none of them read, none kept."),
+        (7, 0, "seen before, 7 of them read, none kept."),
+        (9, 5, "seen before, 9 of them read, 5 kept."),
+        (None, 5, "read before, and 5 are kept."),
+        (None, 0, "read before, and are not kept."),
+    ],
+)
+def test_it_is_said_how_much_was_read_of_what_was_seen(
+    read: int | None, kept: int, said: str
+) -> None:
+    ghosts, prompt = Ghosts(2**20), text_prompt(TOKENIZER.encode(RULES))
+    length, [end] = len(prompt.tokens), prompt.boundaries
+    ghosts.see(prompt)
+    ghosts.note_read(prompt, length if read is None else read)
+    kind = FateKind.EVICTED if read is None else FateKind.CANCELLED
+    ghosts.note("", prompt.packed, Fate(kind, length, end.kind))
+    finding = found(prompt, offset=kept, tier=None, gain_min=8, sightings=[ghosts.find(prompt)])
+    why = sure(explain(None, RULES, finding, TOKENIZER))
+    assert f": {length} were {said.rsplit(', ', 1)[0]}, " in why.line()
+    reply = {
+        "model": "toy",
+        "prompt_tokens": length,
+        "would_reuse": {"tokens": kept, "tier": None},
+        "boundaries": [],
+        "volatility": [],
+        **difference(why),
+    }
+    assert f"{length} tokens of it were {said}" in draw_explanation(reply)
 
 
 def test_one_domain_learns_nothing_of_another() -> None:

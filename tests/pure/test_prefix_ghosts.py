@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from flm.core.alike import common_length
 from flm.core.finding import Fate, FateKind
 from flm.core.prompt import BoundaryKind, Prompt
 from flm.prefix.ghosts import FATE_BYTES, NODE_BYTES, Ghosts, Sighting, beyond, found
@@ -29,7 +30,13 @@ def unpacked(tokens: bytes) -> list[int]:
 
 
 tokens = st.lists(st.integers(0, 2), min_size=1, max_size=8)
-moves = st.tuples(st.sampled_from(["see", "note", "forget", "find"]), tokens)
+moves = st.tuples(st.sampled_from(["see", "read", "note", "unreached", "forget", "find"]), tokens)
+
+
+def most_alike(here: Prompt, others: list[tuple[str, tuple[int, ...]]]) -> int:
+    mine = (other for domain, other in others if domain == here.domain)
+    alike = (common_length(here.packed, prompt(*other).packed) for other in mine)
+    return max(alike, default=0) // TOKEN_BYTES
 
 
 @pytest.mark.parametrize("bytes_max", [10**6, 4 * NODE_BYTES])
@@ -38,25 +45,28 @@ moves = st.tuples(st.sampled_from(["see", "note", "forget", "find"]), tokens)
 def test_they_find_what_a_list_of_all_prompts_would(bytes_max: int, data: Any) -> None:
     ghosts = Ghosts(bytes_max)
     sent: list[tuple[str, tuple[int, ...]]] = []
+    read: list[tuple[str, tuple[int, ...]]] = []
     fates: dict[tuple[str, tuple[int, ...]], Fate] = {}
     for domain, (move, ids) in data:
         here = prompt(*ids, domain=domain)
         if move == "see":
             known = ghosts.find(here)
             assert ghosts.see(here) == known
-        elif move == "note":
-            fates[domain, here.tokens] = note(ghosts, EVICTED, *ids, domain=domain)
+        elif move == "read":
+            offset = (len(ids) + 1) // 2
+            ghosts.note_read(here, offset)
+            read.append((domain, here.tokens[: min(offset, most_alike(here, sent))]))
+        elif move in ("note", "unreached"):
+            kind = EVICTED if move == "note" else FateKind.CANCELLED
+            fates[domain, here.tokens] = note(ghosts, kind, *ids, domain=domain)
+            read += [(domain, here.tokens)] if kind.reached else []
         elif move == "forget":
             ghosts.forget(domain)
             sent = [one for one in sent if one[0] != domain]
+            read = [one for one in read if one[0] != domain]
             fates = {key: fate for key, fate in fates.items() if key[0] != domain}
         else:
             sighting = ghosts.find(here)
-            alike = [
-                max(n for n in range(len(ids) + 1) if list(other[:n]) == ids[:n])
-                for of, other in sent
-                if of == domain
-            ]
             on_way = [
                 fate
                 for (of, other), fate in fates.items()
@@ -65,10 +75,12 @@ def test_they_find_what_a_list_of_all_prompts_would(bytes_max: int, data: Any) -
             theirs = (*ids[: sighting.seen], *unpacked(sighting.theirs))
             assert any((domain, theirs) == one for one in sent) or not theirs
             if bytes_max == 10**6:
-                assert sighting.seen == max(alike, default=0)
+                assert sighting.seen == most_alike(here, sent)
+                assert sighting.read == most_alike(here, read)
                 assert sighting.fates == tuple(sorted(on_way, key=lambda fate: fate.offset))
             assert set(sighting.fates) <= set(on_way)
-        if move in ("see", "note"):
+            assert sighting.read <= min(sighting.seen, most_alike(here, read))
+        if move in ("see", "note", "unreached"):
             sent.append((domain, here.tokens))
         ghosts.check()
 
@@ -81,7 +93,7 @@ def test_one_domain_learns_nothing_of_another() -> None:
     ghosts.see(prompt(1, 7, domain="bob"))
     ghosts.forget("alice")
     assert ghosts.find(prompt(1, 2, 3, domain="alice")) == Sighting()
-    assert ghosts.find(prompt(1, 2, domain="bob")) == Sighting(1, prompt(7).packed)
+    assert ghosts.find(prompt(1, 2, domain="bob")) == Sighting(1, 0, prompt(7).packed)
 
 
 def test_the_likest_is_the_youngest_of_those_that_share_most() -> None:
@@ -106,6 +118,19 @@ def test_a_prompt_larger_than_all_room_is_not_remembered() -> None:
     ghosts.see(prompt(*range(NODE_BYTES)))
     assert ghosts.bytes_held == 0
     Ghosts(0).see(prompt(1))
+
+
+def test_what_was_seen_is_read_only_as_far_as_it_was() -> None:
+    ghosts = Ghosts(10**6)
+    ghosts.see(prompt(1, 2, 3, 4, 5, 6))
+    assert ghosts.find(prompt(1, 2, 3)).read == 0
+    ghosts.note_read(prompt(1, 2, 3, 4, 5, 6), 4)
+    ghosts.see(prompt(1, 2, 3, 4, 5, 7))
+    ghosts.see(prompt(1, 2, 8))
+    for ids, read in (((1, 2, 3, 4, 5, 6), 4), ((1, 2, 3), 3), ((1, 2, 8), 2), ((9,), 0)):
+        assert ghosts.find(prompt(*ids)).read == read
+    ghosts.note_read(prompt(1, 2, 3), 1)
+    assert ghosts.find(prompt(1, 2, 3)).read == 3, "what was read stays so"
 
 
 def test_fates_take_room_too() -> None:

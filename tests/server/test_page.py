@@ -165,7 +165,7 @@ def test_a_hit_is_shown_as_it_was_used(house: House, browser: Page) -> None:
     house.say("One.", "Two.")
     browser.open(house.url).ready().choose(system="Be brief, and follow the rules. " * 12)
     browser.say("one")
-    browser.shows("#last", "No earlier prompt is known that begins like this one.")
+    browser.shows("#last", "No prompt that was read before is known to begin like this one.")
     browser.say("two")
     browser.wait(lambda: browser.text("#last .legend").endswith("written"))
     kept, length = re.findall(r"\d+", browser.text("#last .headline"))

@@ -24,7 +24,7 @@ from tests.server.house import SETTINGS, House, open_house, serving
 
 KEYS = replace(SETTINGS, api_keys=("one", "two"))
 RULES = "Be brief, and follow the rules of the house. " * 8
-NOTHING = {"class", "differs_at", "place", "before", "ours", "theirs", "fate", "advice"}
+NOTHING = {"class", "differs_at", "read", "place", "before", "ours", "theirs", "fate", "advice"}
 
 
 def clock(minute: int) -> str:

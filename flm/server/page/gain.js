@@ -62,18 +62,25 @@ function details(request, read) {
   return [h("p", { class: "quiet" }, said.join(" · "))];
 }
 
+function lost({ differs_at: seen, read }, cached) {
+  const tokens = `${counted(seen, "token")} of it were`;
+  const said = (count) => (count > 0 ? whole(count) : "none");
+  if (read < seen) return `${tokens} seen before, ${said(read)} of them read, ${said(cached)} kept.`;
+  return `${tokens} read before, and ${cached > 0 ? `${whole(cached)} are` : "are not"} kept.`;
+}
+
 function reason({ why, ended, cached }, read) {
   if (!ended) return [];
   if (!why) {
     if (read === 0) return [h("p", {}, "Nothing had to be read.")];
     const text = cached === 0
-      ? "No earlier prompt is known that begins like this one."
+      ? "No prompt that was read before is known to begin like this one."
       : "What was read is new.";
     return [h("p", {}, text)];
   }
   const gone = LOST.includes(why.class);
   const told = gone
-    ? `${counted(why.differs_at, "token")} of it were read before, and are not kept.`
+    ? lost(why, cached)
     : `It parts from an earlier prompt at token ${whole(why.differs_at)}: ${why.class}, `
       + `in ${why.place.path}.`;
   const lines = gone || why.theirs === undefined ? [] : [

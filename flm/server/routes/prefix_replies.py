@@ -60,7 +60,7 @@ def explanation_reply(
     changes: list[Volatile],
 ) -> dict[str, Any]:
     prompt, why = finding.prompt, explanation
-    nothing = dict.fromkeys(("class", "differs_at", "place", "fate", "advice", *TEXTS))
+    nothing = dict.fromkeys(("class", "differs_at", "read", "place", "fate", "advice", *TEXTS))
     boundaries = zip(prompt.boundaries, tiers, strict=True)
     return {
         "object": "prefix_cache.explanation",
@@ -81,6 +81,7 @@ def difference(why: Explanation) -> dict[str, Any]:
     return {
         "class": why.change.value,
         "differs_at": why.differs_at,
+        "read": why.read,
         "place": {"path": str(why.place), "offset": why.place.offset},
         "fate": {"what": str(why.fate), "offset": why.fate.offset} if why.fate else None,
         "advice": why.advice,
