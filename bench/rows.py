@@ -11,6 +11,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "bench" / "results"
+CHANGES = ("status", "--porcelain", "--", ".", ":(exclude)bench/results")
 
 
 def machine() -> dict[str, Any]:
@@ -43,14 +44,14 @@ def _versions(*packages: str) -> dict[str, str]:
 
 
 def commit() -> str:
-    """The commit, and a plus where the tree differs from it."""
+    """The commit, and a plus where the tree differs from it, but for the rows of results."""
 
     def git(*words: str) -> str:
         return subprocess.run(
             ["git", *words], cwd=ROOT, capture_output=True, text=True, check=True
         ).stdout.strip()
 
-    return git("rev-parse", "--short=12", "HEAD") + ("+" if git("status", "--porcelain") else "")
+    return git("rev-parse", "--short=12", "HEAD") + ("+" if git(*CHANGES) else "")
 
 
 def keep(bench: str, figure: str, **values: Any) -> None:
