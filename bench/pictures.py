@@ -1,17 +1,17 @@
 """Pictures beside llama.cpp's mtmd, on random weights: half of Qwen3.5 0.8B, and its picture tower.
 
-    python -m bench.pictures [--only encoded,turns,agents,beside] [--type F16] [--rounds 3]
+    python -m bench.pictures [--only encoded,turns,agents,beside,towers] [--type F16] [--rounds 3]
 
 Both servers run at once on the same two files with the same threads, and take turns. A picture is
 new each round. *Encoded*: from pixels to rows; flm counts that itself (/metrics), of llama.cpp it
 is the time between the two lines of its log around it. *Turns*: the first token of a question about
 a picture, and of the one after it. *Agents*: two, each with a picture of its own, turn about in one
 lane: what is kept of each, and how often a tower ran. *Beside*: what becomes of a reply while a
-picture of somebody else is looked at: tokens a second, and the longest without any.
+picture of somebody else is looked at: tokens a second, and the longest without any. *Towers*:
+those of other families (bench/looks.py).
 """
 
 import argparse
-import base64
 import re
 import statistics
 import tempfile
@@ -20,19 +20,17 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
-from io import BytesIO
-from itertools import count
 from pathlib import Path
-from typing import Any
 
 import httpx
 import numpy as np
-from PIL import Image
 
 from bench.client import Client
 from bench.likes import LIKES
+from bench.looks import towers
 from bench.random_models import write
 from bench.rows import ROOT, keep
+from bench.seen import Message, about, new_picture, peer_encoded_s
 from bench.servers import Server, flm_server, llama_cpp_server
 from bench.shapes import FOLDER
 from bench.towers import TYPES, TowerLike, write_tower
@@ -41,20 +39,14 @@ from flm.graph.weights.gguf import GgufFile
 from flm.hub.pull import pull
 from flm.settings import Settings
 
-PARTS = ("encoded", "turns", "agents", "beside")
+PARTS = ("encoded", "turns", "agents", "beside", "towers")
 SIDES, BESIDE_SIDE = (448, 768, 1024), 768
 LONG, ALONE_S = 1500, 2.0  # tokens of the reply beside, and how long it is alone at first
 ENCODED_LEAST, SECOND_TURN_MOST = 1.0, 0.1
 CONTEXT, TURNS = 4096, 6
 REPLY = 64  # as many tokens as are read ahead; of a shorter reply the next turn reads all
 WHOLE = ("--img-pre-resize", "0", "--ctx-len", str(CONTEXT))  # as large as they come
-# What llama.cpp's log says before and after a picture is encoded, by its clock: min.s.ms.us
-BEGUN, DONE = "encoding mtmd batch", "decoding image batch"
-CLOCK = re.compile(r"^(\d+)\.(\d\d)\.(\d{3})\.(\d{3}) ", re.MULTILINE)
 QUESTIONS = ("What is it?", "And what is behind it?", "Which colour has the most of it?")
-SEED = 64
-Message = dict[str, Any]
-_numbers = count(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,23 +65,6 @@ class Sides:
         return int(float(found["flm_pictures_encoded_total"])), float(
             found["flm_pictures_encoding_seconds_total"]
         )
-
-    @property
-    def peer_encoded_s(self) -> float:
-        """Of the last picture."""
-        lines = self.log.read_text(errors="replace").splitlines()
-        begun, done = (
-            next(_clock_s(line) for line in reversed(lines) if words in line)
-            for words in (BEGUN, DONE)
-        )
-        return done - begun
-
-
-def _clock_s(line: str) -> float:
-    found = CLOCK.match(line)
-    assert found, line
-    minutes, seconds, thousandths, millionths = map(int, found.groups())
-    return 60 * minutes + seconds + thousandths / 1e3 + millionths / 1e6
 
 
 @contextmanager
@@ -111,13 +86,7 @@ def served(type: str, vocabulary: GgufFile, *, lanes: int = 1) -> Iterator[Sides
 
 def asked(side: int, question: str) -> Message:
     """About a picture that nobody has seen before."""
-    random = np.random.default_rng([SEED, next(_numbers)])
-    spots = random.integers(0, 256, (side // 16, side // 16, 3), dtype=np.uint8)
-    out = BytesIO()
-    Image.fromarray(spots).resize((side, side)).save(out, "PNG")
-    url = f"data:image/png;base64,{base64.b64encode(out.getvalue()).decode()}"
-    shown = {"type": "image_url", "image_url": {"url": url}}
-    return {"role": "user", "content": [shown, {"type": "text", "text": question}]}
+    return about(new_picture(side), question)
 
 
 def encoded(sides: Sides, type: str, rounds: int) -> None:
@@ -131,7 +100,7 @@ def encoded(sides: Sides, type: str, rounds: int) -> None:
             _, before_s = sides.encoded
             timed = [client.chat([message], 1) for client in clients]
             ours.append(sides.encoded[1] - before_s)
-            theirs.append(sides.peer_encoded_s)
+            theirs.append(peer_encoded_s(sides.log))
             tokens.append([each.usage["prompt_tokens"] for each in timed])
         keep(
             "pictures",
@@ -267,7 +236,11 @@ def main() -> None:
     settings = replace(Settings(), model_path=ROOT / ".cache" / "flm")
     vocabulary = GgufFile(pull("smollm2:135m", settings, progress=lambda *_: None))
     FOLDER.mkdir(parents=True, exist_ok=True)
+    if "towers" in parts:
+        towers(vocabulary, given.rounds)
     for type in [given.type] if given.type else TYPES:
+        if parts == ["towers"]:
+            break
         again = given.type is None and type != TYPES[0]  # what hangs on nothing but the rows
         with served(type, vocabulary) as sides:
             if "encoded" in parts:
