@@ -113,7 +113,7 @@ def options(command: Any) -> set[str]:
 def test_every_option_the_docs_name_exists() -> None:
     known = {"--help", *options(typer.main.get_command(command_line(COMMANDS)))}
     known |= {"--ulimit", "--provider", "--auth-type"}  # docker's, pi's, Qwen Code's
-    known |= {"--only", "--model"}  # of benchmarks
+    known |= {"--only", "--model", "--rounds"}  # of benchmarks
     known |= {f"--xclbin-{name}" for name in AIECC}
     for page in PAGES:
         if page.name == "design.md":
