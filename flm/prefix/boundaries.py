@@ -22,7 +22,7 @@ from flm.core.prompt import Boundary, BoundaryKind, Prompt
 from flm.errors import FlmError
 from flm.prefix.encoder import CHARS_MAX, Encoder
 from flm.prefix.shown import Shown, with_pictures
-from flm.text.template import ChatTemplate
+from flm.text.template import ChatTemplate, texts
 from flm.text.tokenizer import Tokenizer
 
 HEADS_MAX = 16  # remembered
@@ -97,6 +97,8 @@ class BoundaryFinder:
         """
         shown = Shown(self._sight, self._mark)
         text = shown.text(self._template.render(conversation, now=now), conversation.messages)
+        if any(each.pictures for each in conversation.messages):
+            shown.require_own(texts(conversation))
         encoded = self._encoder.encode(text, domain=domain)
         pictures = shown.placed(encoded.tokens, conversation.messages)
         tokens = with_pictures(encoded.tokens, pictures)

@@ -5,7 +5,7 @@ Where the template writes a placeholder the model reads the picture's views, eac
 the reference processors, and then the mark gives way to the view's own ids.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from flm.core.chat import Message
 from flm.core.picture import Picture, Placed, Sight, View, placed
@@ -45,6 +45,18 @@ class Shown:
             parts += [each.before + self._sight.mark + each.after for each in seen]
             parts.append(behind)
         return "".join(parts)
+
+    def require_own(self, texts: Iterable[str]) -> None:
+        """Raises BadRequest where one of `texts` has a place: it would be taken for that of a
+        picture which the template leaves out.
+        """
+        word = self._sight.placeholder if self._sight else ""
+        if word and any(word in text for text in texts):
+            raise BadRequest(
+                f"a text has {word}, which is an image's place in the model's chat template",
+                fix=f"send images, and no text with {word} beside them",
+                param="messages",
+            )
 
     def placed(self, tokens: Sequence[int], messages: Sequence[Message]) -> tuple[Placed, ...]:
         """Where marks stand among `tokens`. Raises BadRequest where a text has some of its own."""

@@ -4,7 +4,7 @@ What a template raises is said to whoever sent the conversation.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
@@ -103,6 +103,25 @@ class ChatTemplate:
                 fix=_FIX,
                 param="messages",
             ) from error
+
+
+def texts(conversation: Conversation) -> Iterator[str]:
+    """All that the template is given to write."""
+    yield from _strings(_variables(conversation))
+    yield from _strings(conversation.template_kwargs)
+    yield from (each.content or "" for each in conversation.messages)  # pictures part it
+
+
+def _strings(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for name, each in value.items():
+            yield from _strings(name)
+            yield from _strings(each)
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from _strings(each)
 
 
 def _variables(conversation: Conversation) -> dict[str, Any]:

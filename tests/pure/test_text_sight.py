@@ -25,7 +25,7 @@ from flm.runner.seeing import positions_of
 from flm.settings import Settings
 from flm.text.sight import inputs, views
 from flm.text.sight.cells import size_fitted
-from flm.text.sight.scaled import ASPECT_MAX, lowered
+from flm.text.sight.scaled import ASPECT_MAX, lowered, require_shape
 
 SIGHT = Sight("cells", 16, 2, 48, 256 * 256, 4096 * 4096, placeholder="<i>", mark="<i>")
 
@@ -91,6 +91,14 @@ def test_a_picture_is_lowered_and_never_raised(width: int, height: int) -> None:
     small = lowered(Picture(width, height, b"\0" * (3 * width * height)), 96)
     assert small.height == min(height, 96)
     assert len(small.rgb) == 3 * small.width * small.height
+
+
+@pytest.mark.parametrize("size", [(12, 2400), (13, 2600), (2400, 12), (7, 1399)])
+@pytest.mark.parametrize("height", [each for each in HEIGHTS if each])
+def test_what_is_not_too_long_is_not_lowered_to_what_is(size: tuple[int, int], height: int) -> None:
+    small = lowered(grey(*size), height)
+    require_shape(small.width, small.height, "it")
+    assert small.height == min(size[1], height)
 
 
 def test_neighbours_that_merge_stand_together() -> None:

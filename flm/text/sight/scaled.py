@@ -34,10 +34,11 @@ def scaled(picture: Picture, width: int, height: int, *, smooth: bool = True) ->
 
 
 def lowered(picture: Picture, height_max: int | None) -> Picture:
-    """No higher than that, with the sides' proportion."""
+    """No higher than that, with the sides' proportion; one that is not too long stays so."""
     if height_max is None or picture.height <= height_max:
         return picture
-    width = max(1, round(picture.width * height_max / picture.height))
+    width = round(picture.width * height_max / picture.height)
+    width = max(width, -(-height_max // ASPECT_MAX))
     return scaled(picture, width, height_max)
 
 
