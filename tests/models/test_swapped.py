@@ -12,6 +12,7 @@ import pytest
 
 from flm.cli.resident import prepare_resident
 from flm.devices import machine
+from flm.engine import residency
 from flm.engine.beside import Beside
 from flm.engine.residency import Resident
 from flm.hub.reference import resolve
@@ -147,6 +148,23 @@ def test_to_clear_forgets_what_other_models_left_too(
         assert home.beside.left.slot_count > 0
         assert httpx.post(f"{home.url}/v1/prefix-cache/clear").status_code == 200
         assert home.beside.left.slot_count == 0
+        assert cached(home.ask("small")) == 0
+
+
+def test_what_is_left_where_the_next_does_not_load_can_be_cleared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened(tmp_path, monkeypatch, prefix_disk_mb=0) as home:
+        clear = f"{home.url}/v1/prefix-cache/clear"
+        assert httpx.post(clear).status_code == 409
+        home.ask("small")
+        with monkeypatch.context() as broken:
+            broken.setattr(residency, "Lanes", None)
+            assert home.ask("large").status_code == 500
+        left = home.beside.left
+        assert 0 < left.slot_count == httpx.post(clear).json()["cleared"]
+        assert left.slot_count == left.bytes == 0
+        assert httpx.post(clear).status_code == 409
         assert cached(home.ask("small")) == 0
 
 

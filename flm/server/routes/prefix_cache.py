@@ -21,7 +21,7 @@ from flm.core.request import Request as Work
 from flm.engine.answer import Answer
 from flm.engine.engine import Engine
 from flm.engine.residency import Resident
-from flm.errors import BadRequest, QueueFull
+from flm.errors import BadRequest, NoModelLoaded, QueueFull
 from flm.prefix.overview import kept_tiers, overview, with_disk
 from flm.server.admission import Admission
 from flm.server.apis.openai import ChatBody, CompletionBody
@@ -129,13 +129,22 @@ def routes(
     @router.post("/v1/prefix-cache/clear", openapi_extra={"parameters": [SALT]})
     async def clear(request: Request) -> Response:
         """Lets go of what is kept, in memory and on the disk."""
-        resident, domain = residence.resident, domain_asked(request, settings)
-        cache, cleared = await _asked(resident, lambda e: (e.cache, e.clear(domain)))
-        resident.volatility.forget(domain)
-        cleared += await asyncio.to_thread(cache.clear_disk, domain)
-        return Json({"cleared": cleared})
+        return Json({"cleared": await _cleared(residence, domain_asked(request, settings))})
 
     return router
+
+
+async def _cleared(residence: Residence, domain: str) -> int:
+    try:
+        resident = residence.resident
+    except NoModelLoaded:
+        left = residence.promised.left
+        if not left.slot_count:
+            raise
+        return left.clear(domain)  # nobody else has it now
+    cache, cleared = await _asked(resident, lambda e: (e.cache, e.clear(domain)))
+    resident.volatility.forget(domain)
+    return cleared + await asyncio.to_thread(cache.clear_disk, domain)
 
 
 async def _asked(resident: Resident, work: Callable[[Engine], T]) -> T:
