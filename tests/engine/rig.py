@@ -194,7 +194,7 @@ class Rig:
 
     def _note_read(self, step: Step) -> None:
         sequences = {each.lane: each.sequence for each in self.engine._active.values()}
-        for span in step.spans:
+        for span in step.spans if sequences else ():  # a runner may be driven without an engine
             sequence = sequences[span.lane]
             assert tuple(sequence.tokens[span.start : span.end]) == span.tokens
             read = sequence.request.prompt.packed[: span.end * TOKEN_BYTES]

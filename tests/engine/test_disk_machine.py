@@ -57,6 +57,7 @@ class DiskMachine(EngineMachine):
             disk=self.tier,
             parked_rows=50,
             parked_disk_rows=50,
+            ghosts_bytes=2**20,
         )
         for path in before:
             self.serve(path, SAMPLINGS[0], 1)

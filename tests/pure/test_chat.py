@@ -22,6 +22,7 @@ from flm.core.picture import Sight
 from flm.core.prompt import Prompt
 from flm.core.request import Request, SamplingParams
 from flm.engine.answer import Answer
+from flm.engine.reader import Reader
 from flm.engine.terms import Terms
 from flm.errors import PromptTooLong
 from flm.models.cards import find
@@ -91,6 +92,7 @@ def repl(chat: Chat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Repl:
     resident: Any = SimpleNamespace(
         card=find("smollm2:135m"),
         context_length=8192,
+        reader=lambda settings: Reader("smollm2:135m", settings, resident.sight),
         sight=SIGHT,
         bundle=SimpleNamespace(family="llama"),
         device=SimpleNamespace(name="cpu"),

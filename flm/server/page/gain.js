@@ -65,7 +65,8 @@ function details(request, read) {
 function lost({ differs_at: seen, read }, cached) {
   const tokens = `${counted(seen, "token")} of it were`;
   const said = (count) => (count > 0 ? whole(count) : "none");
-  if (read < seen) return `${tokens} seen before, ${said(read)} of them read, ${said(cached)} kept.`;
+  const parts = `${said(read)} of them read, ${said(cached)} kept`;
+  if (read < seen) return `${tokens} seen before, ${parts}.`;
   return `${tokens} read before, and ${cached > 0 ? `${whole(cached)} are` : "are not"} kept.`;
 }
 
