@@ -18,6 +18,7 @@ from flm.engine.residency import Resident
 from flm.hub.reference import resolve
 from flm.hub.shelf import Shelf
 from flm.prefix.cache import PrefixCache
+from flm.prefix.left import Left
 from flm.server.residence import residence as residence_module
 from flm.server.residence.residence import Residence
 from flm.settings import Settings
@@ -40,6 +41,7 @@ class Home:
     loads: list[str] = field(default_factory=list)
     alive_at_load: list[int] = field(default_factory=list)
     beside: Beside = field(default_factory=Beside)
+    residence: Residence = field(init=False)
     _caches: list["weakref.ref[PrefixCache]"] = field(default_factory=list)
 
     def prepare(self, text: str) -> Callable[[], Resident]:
@@ -84,7 +86,7 @@ def opened(
     home = Home(folder, chosen)
     for name, window in WINDOWS.items():
         home.install(name, **{"llama.context_length": window})
-    residence = Residence(chosen, home.prepare, home.beside)
+    home.residence = residence = Residence(chosen, home.prepare, home.beside)
     residence.open_empty()
     with serving(residence, chosen) as home.url:
         yield home
@@ -166,6 +168,27 @@ def test_what_is_left_where_the_next_does_not_load_can_be_cleared(
         assert left.slot_count == left.bytes == 0
         assert httpx.post(clear).status_code == 409
         assert cached(home.ask("small")) == 0
+
+
+def test_what_is_left_where_the_next_does_not_load_goes_when_nobody_asks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    going: list[int] = []
+    clear = Left.clear
+
+    def noted(left: Left, domain: str | None = None) -> int:
+        going.append(left.slot_count)
+        return clear(left, domain)
+
+    with opened(tmp_path, monkeypatch, prefix_disk_mb=0) as home:
+        home.ask("small")
+        home.residence._expiry.seconds = 0.05
+        monkeypatch.setattr(Left, "clear", noted)
+        with monkeypatch.context() as broken:
+            broken.setattr(residency, "Lanes", None)
+            assert home.ask("large").status_code == 500
+        until(lambda: len(going) > 0 and not home.beside.left.slot_count)
+        assert going[0] > 0
 
 
 def test_who_is_unloaded_because_nobody_asks_leaves_nothing(

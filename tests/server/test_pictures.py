@@ -214,18 +214,22 @@ def either(
     return rows_bundle(tmp_path_factory.mktemp("rows"), request.param)
 
 
-def test_warm_equals_cold_behind_a_picture(either: Bundle) -> None:
-    long = chat(part(ONE), TEXT, max_tokens=12)
+def assert_warm_equals_cold(bundle: Bundle, picture: Picture) -> None:
+    long = chat(part(picture), TEXT, max_tokens=12)
     long["messages"] += [
         {"role": "assistant", "content": "a cat"},
         {"role": "user", "content": TEXT},
     ]
-    with opened(either) as cold:
+    with opened(bundle) as cold:
         (wanted,) = asked(cold, "/v1/chat/completions", long)
-    with opened(either) as warm:
-        _, got = asked(warm, "/v1/chat/completions", chat(part(ONE), TEXT), long)
+    with opened(bundle) as warm:
+        _, got = asked(warm, "/v1/chat/completions", chat(part(picture), TEXT), long)
     assert usage(got)[1] > 0
     assert got["choices"] == wanted["choices"]
+
+
+def test_warm_equals_cold_behind_a_picture(either: Bundle) -> None:
+    assert_warm_equals_cold(either, ONE)
 
 
 def test_every_api_shows_the_model_the_same_picture(resident: Resident) -> None:

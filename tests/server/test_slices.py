@@ -21,7 +21,16 @@ from tests.models.seen import made
 from tests.models.sliced import sliced_folder
 from tests.server.house import TOKENIZER
 from tests.server.seeing import SEES, TEMPLATE, opened
-from tests.server.test_pictures import TEXT, asked, chat, eyes_of, part, prompts, usage
+from tests.server.test_pictures import (
+    TEXT,
+    asked,
+    assert_warm_equals_cold,
+    chat,
+    eyes_of,
+    part,
+    prompts,
+    usage,
+)
 
 WHOLE, CUT = made([(16, 12), (75, 61)])  # one view; and the whole with two rows of three
 NAMES = {
@@ -93,17 +102,7 @@ def test_each_view_is_encoded_once_and_the_whole_is_reused(resident: Resident) -
 
 
 def test_warm_equals_cold_behind_slices(bundle: Bundle) -> None:
-    long = chat(part(CUT), TEXT, max_tokens=12)
-    long["messages"] += [
-        {"role": "assistant", "content": "a cat"},
-        {"role": "user", "content": TEXT},
-    ]
-    with opened(bundle) as cold:
-        (wanted,) = asked(cold, "/v1/chat/completions", long)
-    with opened(bundle) as warm:
-        _, got = asked(warm, "/v1/chat/completions", chat(part(CUT), TEXT), long)
-    assert usage(got)[1] > 0
-    assert got["choices"] == wanted["choices"]
+    assert_warm_equals_cold(bundle, CUT)
 
 
 def test_a_budget_takes_slices_away_and_one_too_small_is_told(resident: Resident) -> None:

@@ -260,6 +260,8 @@ class Residence:
                 await self._bring(self._turns.next)
             else:
                 self._turns.begin(self.text, self.enter)
+        if self._resident is None and self.promised.left.slot_count:
+            self._expiry.unused()  # the next did not come: what was left goes as if it were loaded
 
     def _ready(self, text: str) -> Callable[[], Resident]:
         """How to load it. On a thread of its own."""
